@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from dpbeam.in_memory.top_k import RankedItems, top_k
     from dpbeam.packing.config import Market, PackingConfig, Resource
     from dpbeam.packing.transforms import Packing
+    from dpbeam.rows.released import ReleasedRow
     from dpbeam.selection.config import SelectionConfig
-    from dpbeam.selection.transforms import CountedItem, ReleasedItem, SelectPartitions
+    from dpbeam.selection.transforms import SelectPartitions
     from dpbeam.series.remote import RemoteFolder
     from dpbeam.series.transforms import SeriesNight
     from dpbeam.topk.config import TopKConfig
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 __all__ = [
     "CountConfig",
     "CountItems",
-    "CountedItem",
     "HittingSet",
     "HittingSetConfig",
     "InputError",
@@ -50,7 +50,7 @@ __all__ = [
     "Packing",
     "PackingConfig",
     "RankedItems",
-    "ReleasedItem",
+    "ReleasedRow",
     "RemoteFolder",
     "Resource",
     "RunFolder",
@@ -73,7 +73,6 @@ __all__ = [
 _HOME = {
     "CountConfig": "counting.config",
     "CountItems": "counting.transforms",
-    "CountedItem": "selection.transforms",
     "HittingSet": "hitting.transforms",
     "HittingSetConfig": "hitting.config",
     "InputError": "errors",
@@ -83,7 +82,7 @@ _HOME = {
     "Packing": "packing.transforms",
     "PackingConfig": "packing.config",
     "RankedItems": "in_memory.top_k",
-    "ReleasedItem": "selection.transforms",
+    "ReleasedRow": "rows.released",
     "RemoteFolder": "series.remote",
     "Resource": "packing.config",
     "RunFolder": "engine.beam.store",

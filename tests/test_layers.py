@@ -24,7 +24,7 @@ FLOORS = (
     ("kernels",),
     ("engine",),
     ("selectors", "runners"),
-    ("counts",),  # users per item, for selections and top-k
+    ("counts", "rows"),  # users per item, for selections and top-k; elements and rows of somebody's own pipeline
     ("selection",),
     ("topk",),
     (
@@ -45,6 +45,7 @@ WITH_BEAM = (
     "dpbeam.storage",  # files elsewhere, as Beam's filesystems
     "dpbeam.engine.beam",
     "dpbeam.runners",
+    "dpbeam.rows",
     "dpbeam.selection.pipeline_run",
     "dpbeam.selection.public_items",
     "dpbeam.selection.transforms",

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpbeam.cli.flags import BoundOptions, FlagParser
-from dpbeam.cli.release import ProgramCommand, public_domain, write_released
+from dpbeam.cli.release import ProgramCommand, write_released
 from dpbeam.counting.family import Count
 from dpbeam.jobs.options import READ, BudgetOptions, InputOptions, ReleaseOptions, flag
 
@@ -53,7 +53,9 @@ class CountCommand(ProgramCommand):
         return plan_count(CountConfig(options.epsilon, options.delta))
 
     def program(self, plan: CountPlan, job: Job[CountOptions], listed: pa.Array | None) -> Program:
-        return plan.program(public_domain(job, listed))
+        from dpbeam.counts.gathered import public_domain
+
+        return plan.program(public_domain(listed))
 
     def writer(self, plan: CountPlan, job: Job[CountOptions], columns: OutputColumns) -> beam.PTransform:
         from dpbeam.io.sinks import COUNT

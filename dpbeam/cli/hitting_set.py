@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpbeam.cli.flags import BoundOptions, FlagParser, SelectionOptions
-from dpbeam.cli.release import ChoiceCommand, public_domain
+from dpbeam.cli.release import ChoiceCommand
 from dpbeam.cli.settings import naming_selector, selection_config, selection_flags
 from dpbeam.errors import InputError
 from dpbeam.hitting.family import HittingSet
@@ -84,10 +84,11 @@ class HittingSetCommand(ChoiceCommand):
             return plan_hitting_set(config_of(options))
 
     def program(self, plan: HittingSetPlan, job: Job[HittingSetOptions], listed: pa.Array | None) -> Program:
+        from dpbeam.counts.gathered import public_domain
         from dpbeam.hitting.program import GATHERED_PAIRS, HittingSetProgram
 
         gather = job.options.num_shards is None and job.pairs_estimate <= GATHERED_PAIRS
-        domain = None if listed is None else public_domain(job, listed)
+        domain = None if listed is None else public_domain(listed)
         return HittingSetProgram(plan, domain, gather=gather)
 
     def rounds(self, plan: HittingSetPlan, program: Program) -> int:

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from dpbeam.engine.program import Program
     from dpbeam.io.sinks import OutputColumns
     from dpbeam.jobs.job import Job
-    from dpbeam.kernels.columns import Columns
     from dpbeam.selection.plan import SelectionPlan
 
 
@@ -396,10 +395,3 @@ def write_released(job: Job[Any], columns: OutputColumns) -> beam.PTransform:
 
     files = job.options.num_output_shards
     return WriteReleased(job.target.staging, columns, job.target.format, files)
-
-
-def public_domain(job: Job[Any], listed: pa.Array) -> Columns:
-    """A public list of items as programs take it."""
-    from dpbeam.counts import gathered
-
-    return gathered.public_domain(listed, job.reading[1].kinds)

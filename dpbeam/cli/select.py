@@ -135,13 +135,13 @@ class SelectCommand(ProgramCommand):
 
         public, known = super().read_list(plan, job), _known(job)
         if known is None:
-            return Lists(ListedBeside(plan, public, job.reading[1].kinds))
+            return Lists(ListedBeside(plan, public))
         job.say(
             f"known: {len(known.items)} items of {len(known.named)} releases take no part in the selection"
         )
         items = pa.chunked_array([known.items, *([] if public is None else [public])]).unique()
         only_new = job.options.only_new
-        return Lists(ListedBeside(plan, items, job.reading[1].kinds, known.items, only_new), known.named)
+        return Lists(ListedBeside(plan, items, known.items, only_new), known.named)
 
     def ledger(self, plan: SelectionPlan, job: Job[SelectOptions], listed: Lists, **more: Any) -> Ledger:
         public = job.options.public_items is not None

@@ -27,6 +27,13 @@ from dpbeam.series.window import SeriesWindow
 Make = Callable[[SeriesWindow, int], SeriesState]
 
 
+class _Night(SeriesNight):
+    """A night of record batches that are canonical already."""
+
+    def _batches(self, pcoll: beam.PCollection) -> beam.PCollection:
+        return pcoll
+
+
 class Engine:
     """An engine for the nights of a series.
 
@@ -73,7 +80,7 @@ class Engine:
         if reading is not None:
             pairs, item_bytes = estimate_pairs(*reading), reading[1].item_bytes
             window.check_night(window.made, number, reading[1].kinds.metadata()[METADATA_KEY])
-        night = SeriesNight(
+        night = _Night(
             window,
             night=window.plan.config.name_of(number),
             pairs=pairs,

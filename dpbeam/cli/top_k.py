@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpbeam.cli.flags import BoundOptions, FlagParser, SelectionOptions
-from dpbeam.cli.release import ChoiceCommand, public_domain
+from dpbeam.cli.release import ChoiceCommand
 from dpbeam.cli.settings import naming_selector, selection_config, selection_flags
 from dpbeam.errors import InputError
 from dpbeam.jobs.options import READ, BudgetOptions, InputOptions, Options, ReleaseOptions, flag, switch
@@ -92,9 +92,10 @@ class TopKCommand(ChoiceCommand):
             return plan_topk(config_of(options))
 
     def program(self, plan: TopKPlan, job: Job[TopKOptions], listed: pa.Array | None) -> Program:
+        from dpbeam.counts.gathered import public_domain
         from dpbeam.topk.program import topk_program
 
-        return topk_program(plan, None if listed is None else public_domain(job, listed))
+        return topk_program(plan, None if listed is None else public_domain(listed))
 
     def how(self, plan: TopKPlan) -> str:
         selection = "" if plan.selection is None else f"selection by {plan.selection.config.method}, "

@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
+from collections.abc import Sequence
+from typing import Any
+
 from typing_extensions import Unpack
 
-from dpbeam.accounting.arguments import instance
 from dpbeam.counting.config import CountConfig, plan_count
 from dpbeam.counts.gathered import public_domain
-from dpbeam.kernels.canonical import Kinds
+from dpbeam.counts.selection import COUNT_FIELDS
+from dpbeam.errors import InputError, naming_arguments
+from dpbeam.rows.elements import Field, PairFields
+from dpbeam.rows.lists import ListedItems
 from dpbeam.selection.pipeline_run import RunArguments
 from dpbeam.selection.sizes import choose_sizes
-from dpbeam.selection.transforms import ProgramTransform, check_sizes, listed
+from dpbeam.selection.transforms import ProgramTransform, asked_for, check_sizes
 
 
 class CountItems(ProgramTransform):
     """A noisy number of users of every item of a public list, under (epsilon, delta)-differential privacy.
 
-    PCollection of (user, item) tuples or record batches -> PCollection of one `pyarrow.RecordBatch` (item: canonical
-    bytes, noisy_count, noisy_count_sd) with the kinds in its metadata, none where the list is empty; see
-    `SelectPartitions` for input and `run`. Items that nobody holds are counted like all others.
+        counted = rows | dpbeam.CountItems(epsilon=1, delta=1e-8, domain=["tea"], user="user_id", item="query")
 
-    `beam.io.WriteToParquet(path, schema)` takes dictionaries; for a record batch it writes nulls.
+    Input and arguments that are not explained here: as of `SelectPartitions`. Returns rows with a schema: the item
+    under its own name, `noisy_count` and `noisy_count_sd`. Items that nobody holds are counted like all others.
 
     Guarantee: add/remove one user; users may hold any number of items.
 
     Memory per worker: one block or one shard, and in one worker 24 bytes and the item itself per item of the list.
 
     Args:
-      config: settings.
-      domain: canonical bytes of the items of the list with their kinds; other items are left out.
-      num_shards, pairs, item_bytes, complete, run: as in `SelectPartitions`.
+      config: epsilon and delta in one object.
+      domain: the list, given as `public_items` of `SelectPartitions`; other items are left out.
 
     Raises:
       InputError: settings are out of range, or the input's items are of another kind than the list's.
@@ -41,22 +43,35 @@ class CountItems(ProgramTransform):
 
     def __init__(
         self,
-        config: CountConfig,
+        config: CountConfig | None = None,
         *,
-        domain: tuple[pa.Array, Kinds],
+        epsilon: float | None = None,
+        delta: float | None = None,
+        user: Field = "user",
+        item: Field | Sequence[str] = "item",
+        item_type: Any = None,
+        on_null: str = "error",
+        domain: Any = None,
         num_shards: int | None = None,
         pairs: int | None = None,
         item_bytes: float | None = None,
-        complete: bool = False,
+        as_batches: bool = False,
         **run: Unpack[RunArguments],
     ):
-        plan = plan_count(instance("config", config, CountConfig))
-        check_sizes(num_shards=num_shards, pairs=pairs, item_bytes=item_bytes)
-        super().__init__(
-            plan,
-            plan.program(public_domain(*listed("domain", domain))),
-            choose_sizes(pairs, num_shards, item_bytes),
-            complete=complete,
-            domain=domain,
-            **run,
-        )
+        with naming_arguments():
+            plan = plan_count(asked_for(CountConfig, CountConfig, config, epsilon=epsilon, delta=delta))
+            if domain is None:
+                raise InputError("domain is required: the items to count, which must be public")
+            check_sizes(num_shards=num_shards, pairs=pairs, item_bytes=item_bytes)
+            fields = PairFields.of(user, item, item_type, on_null)
+            listed = ListedItems.of("domain", domain, fields)
+            super().__init__(
+                plan,
+                plan.program(public_domain(listed.items)),
+                choose_sizes(pairs, num_shards, item_bytes),
+                fields=fields,
+                released=COUNT_FIELDS,
+                as_batches=as_batches,
+                domain=listed,
+                **run,
+            )

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpbeam.engine.program import Keys
-from dpbeam.kernels.canonical import METADATA_KEY, Kinds
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import common_kinds, kinds_column, unique_fingerprints
 from dpbeam.randomness import RunKey, fingerprints
@@ -27,13 +26,9 @@ def histogram(items: pa.Array, counts: np.ndarray, kinds: bytes) -> Columns:
 NO_ITEMS = pa.array([], pa.large_binary())
 
 
-def public_domain(items: pa.Array, kinds: Kinds | None = None) -> Columns:
-    """A public domain as a histogram: its items count as held by nobody so far.
-
-    Args:
-      kinds: of the items; None for blocks of bare arrays, which carry none either.
-    """
-    return histogram(items, np.zeros(len(items), np.int64), kinds.metadata()[METADATA_KEY] if kinds else b"")
+def public_domain(items: pa.Array) -> Columns:
+    """A public domain as a histogram: items that nobody holds so far. The pairs say of what kinds they are."""
+    return histogram(items, np.zeros(len(items), np.int64), b"")
 
 
 @dataclass(frozen=True)
@@ -63,8 +58,8 @@ def gather(
       domain: a public domain; all of its items take part, and nothing else does.
       beyond: items of the parts take part that are not in the domain.
     """
-    parts = [part for part in (*parts, domain) if part is not None]
     kinds = common_kinds(parts)
+    parts = [*parts, *([] if domain is None else [domain])]
     items = pa.concat_arrays([part["items"] for part in parts] or [pa.array([], pa.large_binary())])
     values = np.zeros((2, len(items)), np.int64)
     end = 0

@@ -36,6 +36,11 @@ from dpbeam.kernels.shards import Shard
 #: Columns of the output: a whole number, and its standard deviation, the same for all items.
 NOISY_COUNT, DEVIATION = "noisy_count", "noisy_count_sd"
 NUMBER_TYPES = {NOISY_COUNT: pa.int64()}
+#: Where every row has them.
+COUNT_FIELDS = (
+    pa.field(NOISY_COUNT, pa.int64(), nullable=False),
+    pa.field(DEVIATION, pa.float64(), nullable=False),
+)
 USERS_PER_WEIGHT = "users per weight"
 #: In the parameters of a ledger: what a noisy count's deviation is a multiple of.
 COUNT_DEVIATION = "noisy_count_sd_per_sqrt_item"

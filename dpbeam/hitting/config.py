@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dpbeam.accounting.accountant import account
 from dpbeam.accounting.arguments import check_fields, instance
@@ -61,6 +62,34 @@ class HittingSetConfig:
     def __post_init__(self) -> None:
         check_fields(self)
         instance("selection", self.selection, SelectionConfig, optional=True)
+
+
+def hitting_set_config(
+    epsilon: float,
+    delta: float,
+    k: int,
+    *,
+    selector: str | None = None,
+    selector_share: float | None = None,
+    public_domain: bool = False,
+    **settings: Any,
+) -> HittingSetConfig:
+    """The settings of a hitting set from keyword arguments.
+
+    Args:
+      selector, settings: of the selection of a domain.
+
+    Raises:
+      InputError: a setting belongs to a selection, and there is none.
+      TypeError: no method has such a setting.
+    """
+    selection = None
+    if not public_domain:
+        method = DEFAULT_SELECTOR if selector is None else selector
+        selection = SelectionConfig(epsilon, delta, method, **settings)
+    elif selector is not None or any(value is not None for value in settings.values()):
+        raise InputError("domain leaves no selection: drop selector and its settings")
+    return HittingSetConfig(epsilon, delta, k, selection, selector_share, public_domain)
 
 
 @dataclass(frozen=True)

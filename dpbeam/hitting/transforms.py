@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-import pyarrow as pa
 from apache_beam.pvalue import PCollection
-from typing_extensions import Unpack
 
-from dpbeam.accounting.arguments import instance
 from dpbeam.counts.gathered import public_domain
-from dpbeam.hitting.config import HittingSetConfig, plan_hitting_set
+from dpbeam.errors import naming_arguments
+from dpbeam.hitting.config import HittingSetConfig, hitting_set_config, plan_hitting_set
 from dpbeam.hitting.program import GATHERED_PAIRS, HittingSetProgram
-from dpbeam.kernels.canonical import Kinds
-from dpbeam.selection.pipeline_run import RunArguments
+from dpbeam.rows.elements import Field, PairFields
+from dpbeam.rows.lists import ListedItems
+from dpbeam.selection.pipeline_run import of_run
 from dpbeam.selection.sizes import choose_sizes
-from dpbeam.selection.transforms import ProgramTransform, check_sizes, listed
+from dpbeam.selection.transforms import ProgramTransform, asked_for, check_sizes
+from dpbeam.topk.transforms import RANK_FIELD
 
 #: A job of more trips than this may be too deep for an engine; `dpbeam hitting-set` runs a chain of jobs.
 TRIPS_IN_ONE_JOB = 128
@@ -24,11 +25,10 @@ TRIPS_IN_ONE_JOB = 128
 class HittingSet(ProgramTransform):
     """At most k items that as many users as possible hold one of, under (epsilon, delta)-differential privacy.
 
-    PCollection of (user, item) tuples or record batches -> PCollection of at most one `pyarrow.RecordBatch` (rank,
-    item: canonical bytes), in the order of the choice, with the kinds in its metadata; see `SelectPartitions` for
-    input and `run`.
+        chosen = rows | dpbeam.HittingSet(epsilon=1, delta=1e-8, k=50, user="user_id", item="query", pairs=1_000_000)
 
-    `beam.io.WriteToParquet(path, schema)` takes dictionaries; for a record batch it writes nulls.
+    Input and arguments that are not explained here: as of `SelectPartitions`. Returns rows with a schema: the item
+    under its own name, and `rank`, the order of the choice, from 1.
 
     Guarantee: add/remove one user; users may hold any number of items, of which all count. Replacing a user costs
     2 epsilon and (1 + e^epsilon) delta.
@@ -37,10 +37,10 @@ class HittingSet(ProgramTransform):
     sets of users restricted to the domain, equal ones once, and the rounds run there; else each round is a trip.
 
     Args:
-      config: settings.
-      domain: a public domain, canonical bytes of its items with their kinds; exactly where the settings say
-        `public_domain`. Other items are left out before anything is counted.
-      num_shards, pairs, item_bytes, complete, run: as in `SelectPartitions`; with `num_shards` each round is a trip.
+      config: all settings in one object, in place of those that follow.
+      epsilon, delta, k, selector, selector_share, max_items_per_user, preset, settings: as of `dpbeam.hitting_set`.
+      domain: as of `TopKItems`.
+      num_shards: with it each round is a trip.
 
     Raises:
       InputError: settings are out of range, or the input's items are of another kind than the domain's.
@@ -51,28 +51,59 @@ class HittingSet(ProgramTransform):
 
     def __init__(
         self,
-        config: HittingSetConfig,
+        config: HittingSetConfig | None = None,
         *,
-        domain: tuple[pa.Array, Kinds] | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        k: int | None = None,
+        selector: str | None = None,
+        selector_share: float | None = None,
+        max_items_per_user: int | None = None,
+        preset: str | None = None,
+        user: Field = "user",
+        item: Field | Sequence[str] = "item",
+        item_type: Any = None,
+        on_null: str = "error",
+        domain: Any = None,
         num_shards: int | None = None,
         pairs: int | None = None,
         item_bytes: float | None = None,
-        complete: bool = False,
-        **run: Unpack[RunArguments],
+        as_batches: bool = False,
+        **more: Any,
     ):
-        plan = plan_hitting_set(instance("config", config, HittingSetConfig))
-        check_sizes(num_shards=num_shards, pairs=pairs, item_bytes=item_bytes)
-        gather = num_shards is None and pairs is not None and pairs <= GATHERED_PAIRS
-        super().__init__(
-            plan,
-            HittingSetProgram(
-                plan, None if domain is None else public_domain(*listed("domain", domain)), gather=gather
-            ),
-            choose_sizes(pairs, num_shards, item_bytes),
-            complete=complete,
-            domain=domain,
-            **run,
-        )
+        run, settings = of_run(more)
+        with naming_arguments():
+            config = asked_for(
+                hitting_set_config,
+                HittingSetConfig,
+                config,
+                epsilon=epsilon,
+                delta=delta,
+                k=k,
+                selector=selector,
+                selector_share=selector_share,
+                public_domain=config is None and domain is not None,
+                max_items_per_user=max_items_per_user,
+                preset=preset,
+                **settings,
+            )
+            plan = plan_hitting_set(config)
+            check_sizes(num_shards=num_shards, pairs=pairs, item_bytes=item_bytes)
+            gather = num_shards is None and pairs is not None and pairs <= GATHERED_PAIRS
+            fields = PairFields.of(user, item, item_type, on_null)
+            listed = None if domain is None else ListedItems.of("domain", domain, fields)
+            super().__init__(
+                plan,
+                HittingSetProgram(
+                    plan, None if listed is None else public_domain(listed.items), gather=gather
+                ),
+                choose_sizes(pairs, num_shards, item_bytes),
+                fields=fields,
+                released=[RANK_FIELD],
+                as_batches=as_batches,
+                domain=listed,
+                **run,
+            )
 
     def expand(self, pcoll: PCollection) -> PCollection:
         trips = self.program.trips

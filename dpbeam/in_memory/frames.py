@@ -148,12 +148,10 @@ def _of_values(values: Iterable[Any], name: str) -> pa.Array:
     isna = getattr(values, "isna", None)
     listed = list(values)
     null = np.array([value is None for value in listed], bool) if isna is None else np.asarray(isna(), bool)
-    present = [
-        value.item() if isinstance(value, np.generic) else value for value, no in zip(listed, null) if not no
-    ]
-    if not present:
-        return pa.nulls(len(listed))
-    array = from_values(present, name)
-    if len(present) < len(listed):
-        array = array.take(pa.array(np.cumsum(~null) - 1, mask=null))
-    return array
+    return from_values(
+        [
+            None if no else value.item() if isinstance(value, np.generic) else value
+            for value, no in zip(listed, null)
+        ],
+        name,
+    )

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import MutableMapping, Sequence
 from typing import Any
 
-from dpbeam.errors import InputError, naming_arguments
-from dpbeam.hitting.config import DEFAULT_SELECTOR, HittingSetConfig, plan_hitting_set
+from dpbeam.errors import naming_arguments
+from dpbeam.hitting.config import hitting_set_config, plan_hitting_set
 from dpbeam.hitting.program import HittingSetProgram
 from dpbeam.hitting.report import hitting_set_ledger
 from dpbeam.in_memory.select import input_pairs, run_key, warn_of_budget
 from dpbeam.in_memory.top_k import RankedItems, ranked, within_domain
-from dpbeam.selection.config import SelectionConfig
 from dpbeam.topk.program import RANK
 
 
@@ -57,16 +56,18 @@ def hitting_set(
       InputError, TypeError: as `dpbeam.select`.
     """
     key = run_key(insecure_test_key)
-    own = {"max_items_per_user": max_items_per_user, "preset": preset, **settings}
     with naming_arguments():
-        selection = None
-        if domain is None:
-            selection = SelectionConfig(
-                epsilon, delta, DEFAULT_SELECTOR if selector is None else selector, **own
-            )
-        elif selector is not None or any(value is not None for value in own.values()):
-            raise InputError("domain leaves no selection: drop selector and its settings")
-        config = HittingSetConfig(epsilon, delta, k, selection, selector_share, domain is not None)
+        config = hitting_set_config(
+            epsilon,
+            delta,
+            k,
+            selector=selector,
+            selector_share=selector_share,
+            public_domain=domain is not None,
+            max_items_per_user=max_items_per_user,
+            preset=preset,
+            **settings,
+        )
         plan = plan_hitting_set(config)
     warn_of_budget(epsilon, delta, [] if plan.selection is None else plan.selection.config.doubts())
     pairs = input_pairs(

@@ -29,7 +29,7 @@ from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import ID_KINDS, STRING, Kinds
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.kept import KeptItems
-from dpbeam.kernels.pair_rules import BAD_ROWS, EMPTY_ITEMS, NULL_ROWS, PairRules, Pairs
+from dpbeam.kernels.pair_rules import EMPTY_ITEMS, NULL_ROWS, PairRules, Pairs, not_utf8, refusing
 from dpbeam.randomness import RunKey
 from dpbeam.selection.columns import released_columns
 from dpbeam.selection.config import SelectionConfig
@@ -490,7 +490,7 @@ def _listed(values: Any, names: tuple[str, ...], kinds: tuple[str, ...], where: 
         if part.null_count:
             raise InputError(f"{where} holds a null; remove it")
         if kind == STRING and len(canonical.invalid_utf8(part)):
-            raise _not_utf8(where)
+            raise not_utf8(where)
         parts.append(canonical.plain(part))
     return parts[0] if len(parts) == 1 else canonical.encode_parts(parts)
 
@@ -504,18 +504,13 @@ def _pairs(
 ) -> Pairs:
     """The pairs of the columns, without nulls or empty items."""
 
-    def refuse(fault: str, row: int, name: str) -> None:
-        if fault == BAD_ROWS:
-            raise _not_utf8(f"column '{name}'")
-        if on_null == "error":
-            what = "a null" if fault == NULL_ROWS else "an empty item"
-            raise InputError(f"column '{name}' holds {what}; pass on_null='drop' to drop such rows")
-
     (user, kind), *parts = (
         canonical.encode(side.values, f"column '{side.name}'") for side in (users, *items)
     )
     dropped = {NULL_ROWS: 0, EMPTY_ITEMS: 0}
-    rules = PairRules(users.name, [side.name for side in items], Kinds(kind, kinds), refuse, dropped)
+    rules = PairRules(
+        users.name, [side.name for side in items], Kinds(kind, kinds), refusing(on_null), dropped
+    )
     pairs = rules.pairs(user, [values for values, _ in parts], num_rows=len(user))
     rules.drop_empty(pairs)
     if counts is not None:
@@ -526,10 +521,6 @@ def _pairs(
             "is wrong"
         )
     return pairs
-
-
-def _not_utf8(where: str) -> InputError:
-    return InputError(f"{where} holds a string that is not valid UTF-8; convert it, or make it bytes")
 
 
 def released_table(

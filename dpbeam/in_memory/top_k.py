@@ -6,7 +6,6 @@ The same plan, program, kernels and ledger as on Beam: for one key the ranking i
 from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import pyarrow as pa
 
 from dpbeam.counts.gathered import public_domain
 from dpbeam.engine.program import Program
-from dpbeam.errors import InputError, naming_arguments
+from dpbeam.errors import naming_arguments
 from dpbeam.in_memory.select import (
     InputPairs,
     Selection,
@@ -27,8 +26,7 @@ from dpbeam.in_memory.select import (
 from dpbeam.kernels import canonical
 from dpbeam.kernels.columns import Columns
 from dpbeam.randomness import RunKey
-from dpbeam.selection.config import SelectionConfig
-from dpbeam.topk.config import DEFAULT_SELECTOR, TopKConfig, plan_topk
+from dpbeam.topk.config import plan_topk, topk_config
 from dpbeam.topk.program import NOISY_COUNT, RANK, topk_program
 from dpbeam.topk.report import topk_ledger
 
@@ -95,25 +93,22 @@ def top_k(
       InputError, TypeError: as `dpbeam.select`.
     """
     key = run_key(insecure_test_key)
-    chosen = {
-        "mechanism": mechanism,
-        "selector_share": selector_share,
-        "noisy_count_share": noisy_count_share,
-        "kbar": kbar,
-    }
-    choice: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
-    own = {"max_items_per_user": max_items_per_user, "preset": preset, **settings}
     with naming_arguments():
-        config = TopKConfig(
-            epsilon, delta, k, public_domain=domain is not None, noisy_counts=noisy_counts, **choice
+        config = topk_config(
+            epsilon,
+            delta,
+            k,
+            mechanism=mechanism,
+            selector=selector,
+            selector_share=selector_share,
+            public_domain=domain is not None,
+            kbar=kbar,
+            noisy_counts=noisy_counts,
+            noisy_count_share=noisy_count_share,
+            max_items_per_user=max_items_per_user,
+            preset=preset,
+            **settings,
         )
-        if config.selects:
-            selection = SelectionConfig(
-                epsilon, delta, DEFAULT_SELECTOR if selector is None else selector, **own
-            )
-            config = TopKConfig(epsilon, delta, k, selection=selection, noisy_counts=noisy_counts, **choice)
-        else:
-            config = _without_selection(config, selector, own)
         plan = plan_topk(config)
     warn_of_budget(epsilon, delta, [] if plan.selection is None else plan.selection.config.doubts())
     added = {RANK: "the order of the items", **({NOISY_COUNT: "noisy_counts"} if noisy_counts else {})}
@@ -124,19 +119,6 @@ def top_k(
     )
     ledger.verify()
     return RankedItems(ranked(topk_program(plan, listed), pairs, key, noisy_counts=noisy_counts), ledger)
-
-
-def _without_selection(config: TopKConfig, selector: str | None, own: dict[str, Any]) -> TopKConfig:
-    """The settings of a choice alone.
-
-    Raises:
-      InputError: a setting belongs to a selection.
-    """
-    largest = own.pop("max_items_per_user")
-    if selector is not None or any(value is not None for value in own.values()):
-        what = "domain" if config.public_domain else "limited-domain"
-        raise InputError(f"{what} leaves no selection: drop selector and its settings")
-    return replace(config, max_items_per_user=largest)
 
 
 def within_domain(pairs: InputPairs, domain: Any, data: Any, user: str) -> tuple[InputPairs, Columns | None]:

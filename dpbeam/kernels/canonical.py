@@ -22,6 +22,7 @@ is 1, or 0.1 + 0.2 is 0.3, must be settled before identity decides about privacy
 
 from __future__ import annotations
 
+import datetime
 import decimal
 import json
 import uuid
@@ -177,26 +178,47 @@ def from_values(values: Sequence[Any], name: str) -> pa.Array:
     """An Arrow array of Python values that all have one type; 1, True and "1" are different things.
 
     Args:
-      values: at least one; no None.
+      values: str, int, bytes, UUID, date, datetime or Decimal; None is a null.
       name: what they are ids of, for errors.
 
     Raises:
-      InputError: the types differ or are none of str, int and bytes, or Arrow cannot hold a value.
+      InputError: the types differ or are others, or Arrow cannot hold a value.
     """
-    kinds = {type(value) for value in values}
-    if len(kinds) > 1:
-        raise InputError(
-            f"{name} ids mix types ({', '.join(sorted(k.__name__ for k in kinds))}); use one type"
+    types = {type(value) for value in values} - {type(None)}
+    zones = (
+        {value.tzinfo is not None for value in values if value is not None} if types == {_TIME} else {False}
+    )
+    if len(types) > 1 or len(zones) > 1:
+        mixed = (
+            sorted(t.__name__ for t in types) if len(types) > 1 else ["datetime with and without a time zone"]
         )
-    kind = kinds.pop()
-    if kind not in (str, int, bytes):
-        raise InputError(f"{name} ids must be str, int or bytes, got {kind.__name__}")
+        raise InputError(f"{name} ids mix types ({', '.join(mixed)}); use one type")
+    if not types:
+        return pa.nulls(len(values))
+    of = types.pop()
+    if of not in _HELD:
+        raise InputError(f"{name} ids must be str, int or bytes, got {of.__name__}")
+    if of is uuid.UUID:
+        values = [None if value is None else value.bytes for value in values]
     try:
-        return pa.array(values, {str: pa.large_string(), int: pa.int64(), bytes: pa.large_binary()}[kind])
+        return pa.array(values, pa.timestamp("us", "UTC") if True in zones else _HELD[of])
     except (OverflowError, pa.ArrowInvalid, UnicodeEncodeError):
         raise InputError(
             f"{name} ids: an integer above 2^63 - 1 or a string that is not valid Unicode"
         ) from None
+
+
+_TIME = datetime.datetime
+#: Of Python values: the Arrow type that holds them; of decimals it follows from their digits.
+_HELD = {
+    str: pa.large_string(),
+    int: pa.int64(),
+    bytes: pa.large_binary(),
+    uuid.UUID: pa.uuid(),
+    datetime.date: pa.date32(),
+    _TIME: pa.timestamp("us"),
+    decimal.Decimal: None,
+}
 
 
 def one_level(array: pa.Array) -> pa.Array:

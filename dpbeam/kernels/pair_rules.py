@@ -12,11 +12,34 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from dpbeam.errors import InputError
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import STRING, Kinds
 
 #: Faults of a row or an item, by the names under which they are counted.
 BAD_ROWS, NULL_ROWS, EMPTY_ITEMS = "bad_rows", "null_rows", "empty_items"
+
+
+def refusing(on_null: str) -> Callable[[str, int, str], None]:
+    """The `refuse` of `PairRules` for what a caller in Python hands over.
+
+    Args:
+      on_null: "error": a null or an empty item is one too; "drop": its row is dropped.
+    """
+
+    def refuse(fault: str, row: int, name: str) -> None:
+        if fault == BAD_ROWS:
+            raise not_utf8(f"column '{name}'")
+        if on_null == "error":
+            what = "a null" if fault == NULL_ROWS else "an empty item"
+            raise InputError(f"column '{name}' holds {what}; pass on_null='drop' to drop such rows")
+
+    return refuse
+
+
+def not_utf8(where: str) -> InputError:
+    """What to raise for a string that is no UTF-8."""
+    return InputError(f"{where} holds a string that is not valid UTF-8; convert it, or make it bytes")
 
 
 @dataclass

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +14,6 @@ from dpbeam.kernels.canonical import (
     STRING,
     Kinds,
     encode,
-    from_values,
     invalid_utf8,
     is_list,
     plain,
@@ -40,25 +38,38 @@ def agent_batch(
     return pa.RecordBatch.from_arrays([agents, pa.array(values, pa.float64()), lists], schema=schema)
 
 
-def canonical_agents(batch: pa.RecordBatch, market: Market) -> pa.RecordBatch:
-    """A record batch (agent, value, demands) of a caller as `agent_batch` makes it, checked.
+def canonical_agents(
+    agents: pa.Array,
+    values: pa.Array,
+    demands: Sequence[pa.Array],
+    market: Market,
+    names: Sequence[str],
+    wanted: str | None = None,
+) -> pa.RecordBatch:
+    """Columns of a caller as `agent_batch` makes them, checked.
+
+    Args:
+      demands: a column for each resource, or one of lists.
+      names: of the columns, that of the agents first.
+      wanted: the kind of the agents, where it is known.
 
     Raises:
-      InputError: a column is missing or of another type, or a number is out of its public bounds.
+      InputError: a column is of another type, or a number is out of its public bounds.
     """
-    if (batch.schema.metadata or {}).get(METADATA_KEY):
-        return batch
-    for name in (AGENT, VALUE, DEMANDS):
-        if name not in batch.schema.names:
-            raise InputError(f"agents need the columns agent, value and demands, got {batch.schema.names}")
-    agents, kind = encode(batch.column(AGENT), f"column '{AGENT}'")
-    agents = check_agents(plain(agents), kind, AGENT)
-    demands = list_matrix(batch.column(DEMANDS), market.size, DEMANDS)
-    values = floats(batch.column(VALUE), VALUE)
-    check_numbers(values, demands, market, VALUE, [DEMANDS] * market.size)
-    held = type_of(batch.column(AGENT).type, f"column '{AGENT}'") or STRING
-    kinds = Kinds.of_types(held, (held,))
-    return agent_batch(agents, values, demands, kinds.metadata())
+    agent, value, *of_demands = names
+    ids, kind = encode(agents, f"column '{agent}'")
+    if wanted is not None and kind not in (None, wanted):
+        raise InputError(f"'{agent}' holds {kind} values, and is taken for {wanted}: say agent_type='{kind}'")
+    ids = check_agents(plain(ids), kind, agent)
+    if len(demands) == 1 and is_list(demands[0].type):
+        matrix = list_matrix(demands[0], market.size, of_demands[0])
+        of_demands *= market.size
+    else:
+        matrix = np.column_stack([floats(column, name) for column, name in zip(demands, of_demands)])
+    numbers = floats(values, value)
+    check_numbers(numbers, matrix, market, value, of_demands)
+    held = type_of(agents.type, f"column '{agent}'") or STRING
+    return agent_batch(ids, numbers, matrix, Kinds.of_types(held, (held,)).metadata())
 
 
 #: Names a row of a file in a message; None where rows have no names.
@@ -137,6 +148,20 @@ def list_matrix(lists: pa.Array, width: int, name: str, where: Where = None) -> 
     return floats(pc.list_flatten(lists), name).reshape(-1, width)
 
 
+def demand_matrix(batch: pa.RecordBatch) -> np.ndarray:
+    """(n, m) float64 of a batch of `agent_batch`."""
+    lists = batch.column(DEMANDS)
+    return pc.list_flatten(lists).to_numpy().reshape(-1, lists.type.list_size)
+
+
+def check_resources(demands: np.ndarray, most: int | None) -> None:
+    """Raises InputError where an agent demands more than `most` resources; None: any number."""
+    if most is not None and (np.count_nonzero(demands, axis=1) > most).any():
+        raise InputError(
+            f"{param('max_resources_per_agent')}={most}: an agent demands more resources than that"
+        )
+
+
 def agent_messages(
     batch: pa.RecordBatch, plan_market: Market, max_resources: int | None, key: bytes, num_blocks: int
 ) -> Iterator[tuple[int, Columns]]:
@@ -145,38 +170,9 @@ def agent_messages(
     Raises:
       InputError: an agent demands more than `max_resources` resources.
     """
-    demands = pc.list_flatten(batch.column(DEMANDS)).to_numpy().reshape(-1, plan_market.size)
-    if max_resources is not None and (np.count_nonzero(demands, axis=1) > max_resources).any():
-        raise InputError(
-            f"{param('max_resources_per_agent')}={max_resources}: an agent demands more resources than that"
-        )
+    demands = demand_matrix(batch)
+    check_resources(demands, max_resources)
     units = demand_units(demands, plan_market.demand_factors, plan_market.limits)
     values = value_units(batch.column(VALUE).to_numpy(), 1.0 / plan_market.max_value)
     kinds = (batch.schema.metadata or {}).get(METADATA_KEY, b"")
     yield from partition_agents(batch.column(AGENT), values, units, key, num_blocks, kinds)
-
-
-def batch_of_tuples(rows: Iterable[tuple[Any, float, Sequence[float]]], market: Market) -> pa.RecordBatch:
-    """(agent, value, demands) tuples as a checked record batch.
-
-    Raises:
-      InputError: a row is something else.
-    """
-    agents, values, demands = [], [], []
-    for row in rows:
-        if not (isinstance(row, tuple | list) and len(row) == 3 and len(row[2]) == market.size):
-            raise InputError(
-                f"agents are (agent, value, demands) with {market.size} demands, or record batches"
-            )
-        agents.append(row[0])
-        values.append(row[1])
-        demands.append(row[2])
-    try:
-        numbers = pa.array(values, pa.float64())
-        lists = pa.array(demands, pa.list_(pa.float64()))
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        raise InputError("values and demands must be numbers") from None
-    batch = pa.RecordBatch.from_arrays(
-        [from_values(agents, AGENT), numbers, lists], names=[AGENT, VALUE, DEMANDS]
-    )
-    return canonical_agents(batch, market)

@@ -18,7 +18,6 @@ OTHERS_DEVIATION = "others_sd"
 
 
 #: The privacy unit of batches of whole users, which each name their own.
-ONE_OF_A_BATCH = "one user: one value of the user column of one batch"
 
 
 def one_value_of(column: str | None) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 from apache_beam.pvalue import PCollection
@@ -49,6 +50,12 @@ class RunArguments(TypedDict, total=False):
 
 _PATHS = ("run_folder", "ledger", "budget")
 _OF_ACCOUNT = ("dataset", "release_id", "budget_period")
+
+
+def of_run(arguments: Mapping[str, Any]) -> tuple[RunArguments, dict[str, Any]]:
+    """Keyword arguments as those of `RunArguments`, and the settings of a method among them."""
+    run = {name: value for name, value in arguments.items() if name in RunArguments.__annotations__}
+    return cast(RunArguments, run), {n: v for n, v in arguments.items() if n not in run}
 
 
 class PipelineRun:

@@ -17,8 +17,7 @@ from dpbeam.counts.gathered import public_domain
 from dpbeam.engine.beam.run_folder import in_run
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.engine.program import Program
-from dpbeam.errors import InputError
-from dpbeam.kernels.canonical import Kinds, is_listed
+from dpbeam.kernels.canonical import is_listed
 from dpbeam.selection.known import NEW
 from dpbeam.selection.plan import SelectionPlan
 
@@ -35,11 +34,10 @@ def store_items(store: RunStore, file: str, items: pa.Array) -> None:
 class _Filter(beam.DoFn):
     """Keeps or drops the listed items of batches; keyed elements keep their key."""
 
-    def __init__(self, store: RunStore, file: str, keep: bool, kinds: Kinds | None = None):
+    def __init__(self, store: RunStore, file: str, keep: bool):
         self._store = store
         self._file = file
         self._keep = keep
-        self._kinds = kinds
         self._listed: pa.Array = None
 
     def setup(self) -> None:
@@ -47,12 +45,6 @@ class _Filter(beam.DoFn):
 
     def process(self, element: Any) -> Iterator[Any]:
         key, batch = element if isinstance(element, tuple) else (None, element)
-        if self._kinds is not None and batch.num_rows:
-            items = Kinds.of(batch.schema).item
-            if items != self._kinds.item:
-                raise InputError(
-                    f"the items of the list are {', '.join(self._kinds.item)}, those of the input {', '.join(items)}"
-                )
         listed = is_listed(batch.column("item"), self._listed)
         batch = batch.filter(listed if self._keep else pc.invert(listed))
         yield batch if key is None else (key, batch)
@@ -65,7 +57,6 @@ class FilterItems(beam.PTransform):
       file: name of the list in the run's folder.
       keep: keep to the list instead of removing it.
       complete: elements are (block id, record batch).
-      kinds: of the list, where input of others is an error; None: nobody looks.
     """
 
     def __init__(
@@ -75,10 +66,9 @@ class FilterItems(beam.PTransform):
         *,
         keep: bool = False,
         complete: bool,
-        kinds: Kinds | None = None,
     ):
         super().__init__()
-        self._fn = _Filter(store, file, keep, kinds)
+        self._fn = _Filter(store, file, keep)
         self._complete = complete
 
     def expand(self, pcoll: PCollection) -> PCollection:
@@ -87,13 +77,13 @@ class FilterItems(beam.PTransform):
 
 
 class _Emit(beam.DoFn):
-    def __init__(self, store: RunStore, kinds: Kinds, numbers: tuple[str, ...]):
-        self._store, self._kinds, self._numbers = store, kinds, numbers
+    def __init__(self, store: RunStore, numbers: tuple[str, ...]):
+        self._store, self._numbers = store, numbers
 
     def process(self, _: None) -> Iterator[pa.RecordBatch]:
         items: pa.Array = self._store.read(PUBLIC_FILE)["items"]
         numbers = [(name, pa.float64()) for name in self._numbers]
-        schema = pa.schema([("item", pa.large_binary()), *numbers], metadata=self._kinds.metadata())
+        schema = pa.schema([("item", pa.large_binary()), *numbers])
         for start in range(0, len(items), _BATCH):
             part = items.slice(start, _BATCH)
             none = pa.array(np.full(len(part), np.nan))
@@ -107,12 +97,12 @@ class ReleasePublicItems(beam.PTransform):
       numbers: the program's `released_names`.
     """
 
-    def __init__(self, store: RunStore, kinds: Kinds, numbers: tuple[str, ...] = ("noisy_weight",)):
+    def __init__(self, store: RunStore, numbers: tuple[str, ...] = ("noisy_weight",)):
         super().__init__()
-        self._store, self._kinds, self._numbers = store, kinds, numbers
+        self._store, self._numbers = store, numbers
 
     def expand(self, pipeline: beam.Pipeline) -> PCollection:
-        emit = _Emit(self._store, self._kinds, self._numbers)
+        emit = _Emit(self._store, self._numbers)
         return pipeline | beam.Create([None]) | "Emit" >> in_run(emit).with_output_types(pa.RecordBatch)
 
 
@@ -139,14 +129,12 @@ class ListedBeside:
     Attributes:
       plan: of the selection.
       items: canonical bytes of the items, distinct; None: there is no list.
-      kinds: of the items.
       known: those that are not new, where the output says which are; None where it does not.
       only_new: the output leaves them out.
     """
 
     plan: SelectionPlan
     items: pa.Array | None
-    kinds: Kinds | None
     known: pa.Array | None = None
     only_new: bool = False
 
@@ -159,7 +147,7 @@ class ListedBeside:
         """What runs: where released items are counted, those of the list are too."""
         if not self._counted:
             return self.plan.program
-        return self.plan.program_beside(public_domain(self.items, self.kinds))
+        return self.plan.program_beside(public_domain(self.items))
 
     @property
     def rows(self) -> int:
@@ -177,12 +165,12 @@ class ListedBeside:
         """The pairs that the program takes."""
         if self.items is None or self._counted:
             return pairs
-        return pairs | "RemovePublicItems" >> FilterItems(store, complete=complete, kinds=self.kinds)
+        return pairs | "RemovePublicItems" >> FilterItems(store, complete=complete)
 
     def add_to(self, released: PCollection, store: RunStore) -> PCollection:
         """What the program releases, with the items of the list and, if asked for, whether they are new."""
-        if self.items is not None and self.kinds is not None and not self._counted:
-            public = ReleasePublicItems(store, self.kinds, self.program.released_names)
+        if self.items is not None and not self._counted:
+            public = ReleasePublicItems(store, self.program.released_names)
             fixed = released.pipeline | "PublicItems" >> public
             released = (released, fixed) | "WithPublicItems" >> beam.Flatten()
         if self.known is None:

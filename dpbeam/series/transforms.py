@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,14 +31,14 @@ from dpbeam.engine.beam.shard_stages import GroupByItem, RerouteExcess
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.engine.beam.trip_files import load_block
 from dpbeam.engine.program import Keys
-from dpbeam.errors import InputError, RunnerError, param
+from dpbeam.errors import InputError, RunnerError, naming_arguments, param
 from dpbeam.kernels.canonical import METADATA_KEY
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import Block, build_block, encode_dictionary, one_kind, rows_in, unpack_pairs
 from dpbeam.kernels.shards import Shard, shard_slices
 from dpbeam.randomness import fingerprints
+from dpbeam.rows.elements import Field, PairFields, check_batch_input, to_batches
 from dpbeam.selection.sizes import Sizes, choose_sizes
-from dpbeam.selection.transforms import canonical_batch, check_batch_input, to_batches
 from dpbeam.series.folder import WORK, Folder
 from dpbeam.series.night_program import ARRIVAL, NightProgram, gathered_block
 from dpbeam.series.parts import PartFiles, Parts, grown, with_released
@@ -61,12 +61,6 @@ class _SeriesFiles:
 
     def open(self) -> PartFiles:
         return PartFiles(SeriesStore.load(self.folder), self.attempt)
-
-
-def _typed_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """As `canonical_batch`, and where a column has no type, and so no row, without kinds."""
-    canonical = canonical_batch(batch)
-    return canonical.replace_schema_metadata(None) if pa.null() in batch.schema.types else canonical
 
 
 class _LeaveOut(RunDoFn):
@@ -278,6 +272,7 @@ class SeriesNight(beam.PTransform):
     Args:
       series: its private folder, which every worker can reach: a path, or a `dpbeam.RemoteFolder`; or its window.
       night: its name; None: the next one.
+      user, item, on_null: as of `SelectPartitions`.
       pairs: roughly how many pairs come with it.
       item_bytes: roughly how long an item is; None: not much longer than a word or a web address.
       num_blocks, num_shards: parts of users and items, where `pairs` is not to decide; they never become fewer.
@@ -293,12 +288,17 @@ class SeriesNight(beam.PTransform):
         series: Folder | str | SeriesWindow,
         *,
         night: str | int | None = None,
+        user: Field = "user",
+        item: Field | Sequence[str] = "item",
+        on_null: str = "error",
         pairs: int | None = None,
         item_bytes: float | None = None,
         num_blocks: int | None = None,
         num_shards: int | None = None,
     ):
         super().__init__()
+        with naming_arguments():
+            self._fields = PairFields.of(user, item, None, on_null)
         self._series, self._night, self._pairs, self._item_bytes = series, night, pairs, item_bytes
         self._num_blocks, self._num_shards = num_blocks, num_shards
         self._entered = contextlib.ExitStack()
@@ -370,7 +370,7 @@ class SeriesNight(beam.PTransform):
         bind_settings(store, "night", (self._number, self._sizes))
         if isinstance(pcoll, PCollection):
             check_batch_input(pcoll)
-            batches = to_batches(pcoll, _typed_batch)
+            batches = self._batches(pcoll)
         else:
             batches = pipeline | "Nothing" >> beam.Create([]).with_output_types(pa.RecordBatch)
         files, sizes, plan = self._files, self._sizes, self._window.plan
@@ -394,6 +394,12 @@ class SeriesNight(beam.PTransform):
         if self._again:
             return blocks | "Done" >> beam.Keys()
         return self._rounds(store, blocks)
+
+    def _batches(self, pcoll: PCollection) -> PCollection:
+        """The pairs as record batches of canonical bytes."""
+        with naming_arguments():
+            self._fields.hinted(pcoll.element_type)
+        return to_batches(pcoll, self._fields.of_batch, self._fields.of_rows)
 
     def _rounds(self, store: RunStore, blocks: PCollection) -> PCollection:
         files, sizes, plan = self._files, self._sizes, self._window.plan

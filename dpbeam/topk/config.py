@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dpbeam.accounting.accountant import account, largest_choice_range, sigma_beside
 from dpbeam.accounting.arguments import check_fields, instance
@@ -79,6 +80,60 @@ class TopKConfig:
     def selects(self) -> bool:
         """Whether there is a selection stage."""
         return not self.public_domain and self.mechanism != LimitedDomain.name
+
+
+def topk_config(
+    epsilon: float,
+    delta: float,
+    k: int,
+    *,
+    mechanism: str | None = None,
+    selector: str | None = None,
+    selector_share: float | None = None,
+    public_domain: bool = False,
+    kbar: int | None = None,
+    noisy_counts: bool = False,
+    noisy_count_share: float | None = None,
+    max_items_per_user: int | None = None,
+    preset: str | None = None,
+    **settings: Any,
+) -> TopKConfig:
+    """The settings of a top-k from keyword arguments, those of the selection among them.
+
+    Args:
+      selector, max_items_per_user, preset, settings: of the selection; without one, `max_items_per_user` is of the
+        choice.
+
+    Raises:
+      InputError: a setting belongs to a selection, and there is none.
+      TypeError: no method has such a setting.
+    """
+    chosen = {
+        "mechanism": mechanism,
+        "selector_share": selector_share,
+        "noisy_count_share": noisy_count_share,
+        "kbar": kbar,
+    }
+    choice: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
+    config = TopKConfig(epsilon, delta, k, public_domain=public_domain, noisy_counts=noisy_counts, **choice)
+    own = {"max_items_per_user": max_items_per_user, "preset": preset, **settings}
+    if not config.selects:
+        return replace(config, max_items_per_user=_without_selection(public_domain, selector, own))
+    selection = SelectionConfig(epsilon, delta, DEFAULT_SELECTOR if selector is None else selector, **own)
+    return replace(config, selection=selection)
+
+
+def _without_selection(public_domain: bool, selector: str | None, own: dict[str, Any]) -> int | None:
+    """The largest number of items of a user, of a choice alone.
+
+    Raises:
+      InputError: a setting belongs to a selection.
+    """
+    largest = own.pop("max_items_per_user")
+    if selector is not None or any(value is not None for value in own.values()):
+        what = "domain" if public_domain else "limited-domain"
+        raise InputError(f"{what} leaves no selection: drop selector and its settings")
+    return largest
 
 
 @dataclass(frozen=True)

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-from typing_extensions import Unpack
 
-from dpbeam.accounting.arguments import instance
 from dpbeam.counts.gathered import public_domain
-from dpbeam.kernels.canonical import Kinds
-from dpbeam.selection.pipeline_run import RunArguments
+from dpbeam.errors import naming_arguments
+from dpbeam.rows.elements import Field, PairFields
+from dpbeam.rows.lists import ListedItems
+from dpbeam.selection.pipeline_run import of_run
 from dpbeam.selection.sizes import choose_sizes
-from dpbeam.selection.transforms import ProgramTransform, check_sizes, listed
-from dpbeam.topk.config import TopKConfig, plan_topk
-from dpbeam.topk.program import topk_program
+from dpbeam.selection.transforms import ProgramTransform, asked_for, check_sizes
+from dpbeam.topk.config import TopKConfig, plan_topk, topk_config
+from dpbeam.topk.program import NOISY_COUNT, RANK, topk_program
+
+#: The place of an item, from 1.
+RANK_FIELD = pa.field(RANK, pa.int64(), nullable=False)
 
 
 class TopKItems(ProgramTransform):
-    """The (at most) k items that most users hold, in rank order, under (epsilon, delta)-differential privacy.
+    """The (at most) k items that most users hold, with their ranks, under (epsilon, delta)-differential privacy.
 
-    PCollection of (user, item) tuples or record batches -> PCollection of one `pyarrow.RecordBatch` (rank, item:
-    canonical bytes, noisy_count) with the kinds in its metadata; see `SelectPartitions` for input and `run`.
+        top = rows | dpbeam.TopKItems(epsilon=1, delta=1e-8, k=100, user="user_id", item="query")
 
-    `beam.io.WriteToParquet(path, schema)` takes dictionaries; for a record batch it writes nulls.
+    Input and arguments that are not explained here: as of `SelectPartitions`. Returns rows with a schema: the item
+    under its own name, `rank` from 1, and where asked for `noisy_count`. A PCollection has no order: sort by `rank`.
 
     Guarantee: add/remove one user; users may hold any number of items, of which all count. Replacing a user costs
     2 epsilon and (1 + e^epsilon) delta.
@@ -31,10 +35,11 @@ class TopKItems(ProgramTransform):
     Memory per worker: one block or one shard, and in one worker 24 bytes and the item itself per item of the domain.
 
     Args:
-      config: settings.
-      domain: a public domain, canonical bytes of its items with their kinds; exactly where the settings say
-        `public_domain`. Other items are left out before anything is counted.
-      num_shards, pairs, item_bytes, complete, run: as in `SelectPartitions`.
+      config: all settings in one object, in place of those that follow.
+      epsilon, delta, k, mechanism, selector, selector_share, kbar, noisy_counts, noisy_count_share, max_items_per_user,
+        preset, settings: as of `dpbeam.top_k`.
+      domain: a public domain, given as `public_items` of `SelectPartitions`; there is then no selection. Other items
+        are left out before anything is counted.
 
     Raises:
       InputError: settings are out of range, or the input's items are of another kind than the domain's.
@@ -45,25 +50,65 @@ class TopKItems(ProgramTransform):
 
     def __init__(
         self,
-        config: TopKConfig,
+        config: TopKConfig | None = None,
         *,
-        domain: tuple[pa.Array, Kinds] | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        k: int | None = None,
+        mechanism: str | None = None,
+        selector: str | None = None,
+        selector_share: float | None = None,
+        kbar: int | None = None,
+        noisy_counts: bool = False,
+        noisy_count_share: float | None = None,
+        max_items_per_user: int | None = None,
+        preset: str | None = None,
+        user: Field = "user",
+        item: Field | Sequence[str] = "item",
+        item_type: Any = None,
+        on_null: str = "error",
+        domain: Any = None,
         num_shards: int | None = None,
         pairs: int | None = None,
         item_bytes: float | None = None,
-        complete: bool = False,
-        **run: Unpack[RunArguments],
+        as_batches: bool = False,
+        **more: Any,
     ):
-        plan = plan_topk(instance("config", config, TopKConfig))
-        check_sizes(num_shards=num_shards, pairs=pairs, item_bytes=item_bytes)
-        super().__init__(
-            plan,
-            topk_program(plan, None if domain is None else public_domain(*listed("domain", domain))),
-            choose_sizes(pairs, num_shards, item_bytes),
-            complete=complete,
-            domain=domain,
-            **run,
-        )
+        run, settings = of_run(more)
+        with naming_arguments():
+            config = asked_for(
+                topk_config,
+                TopKConfig,
+                config,
+                epsilon=epsilon,
+                delta=delta,
+                k=k,
+                mechanism=mechanism,
+                selector=selector,
+                selector_share=selector_share,
+                public_domain=config is None and domain is not None,
+                kbar=kbar,
+                noisy_counts=noisy_counts,
+                noisy_count_share=noisy_count_share,
+                max_items_per_user=max_items_per_user,
+                preset=preset,
+                **settings,
+            )
+            plan = plan_topk(config)
+            check_sizes(num_shards=num_shards, pairs=pairs, item_bytes=item_bytes)
+            fields = PairFields.of(user, item, item_type, on_null)
+            listed = None if domain is None else ListedItems.of("domain", domain, fields)
+            count = [pa.field(NOISY_COUNT, pa.int64(), nullable=False)] if config.noisy_counts else []
+            super().__init__(
+                plan,
+                topk_program(plan, None if listed is None else public_domain(listed.items)),
+                choose_sizes(pairs, num_shards, item_bytes),
+                fields=fields,
+                released=[RANK_FIELD, *count],
+                as_batches=as_batches,
+                domain=listed,
+                **run,
+            )
 
     def display_data(self) -> dict[str, Any]:
         config = self.plan.config

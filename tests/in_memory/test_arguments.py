@@ -13,7 +13,6 @@ import pytest
 
 import dpbeam
 from dpbeam.errors import InputError
-from dpbeam.kernels.canonical import Kinds, encode
 from dpbeam.packing.config import PackingConfig
 from dpbeam.selectors.registry import DEFAULT_METHOD, find
 
@@ -25,7 +24,6 @@ DATA = {
     "value": [1.0, 0.5],
     "beds": [1.0, 1.0],
 }
-LIST = (encode(pa.array(["x", "z"]), "list")[0], Kinds("string", ("string",)))
 MARKET = dpbeam.Market((dpbeam.Resource("beds", 1e9),), 10)
 SECRET = "private value"
 HOSTILE = [
@@ -48,7 +46,7 @@ def hit(**settings):
 
 
 def counted(**settings):
-    return dpbeam.CountItems(dpbeam.CountConfig(**settings), domain=LIST)
+    return dpbeam.CountItems(dpbeam.CountConfig(**settings), domain=["x"])
 
 
 def packed(**settings):
@@ -78,11 +76,11 @@ CALLS = {
     "PackingConfig": (packed, PackingConfig, BUDGET),
     "Market": (market, dpbeam.Market, {"resources": MARKET.resources, "num_agents": 10}),
     "Resource": (resource, dpbeam.Resource, {"name": "beds", "supply": 1e9}),
-    "SelectPartitions": (dpbeam.SelectPartitions, None, {"config": dpbeam.SelectionConfig(**BUDGET)}),
-    "TopKItems": (dpbeam.TopKItems, None, {"config": dpbeam.TopKConfig(k=1, **BUDGET)}),
-    "HittingSet": (dpbeam.HittingSet, None, {"config": dpbeam.HittingSetConfig(k=1, **BUDGET)}),
-    "CountItems": (dpbeam.CountItems, None, {"config": dpbeam.CountConfig(**BUDGET), "domain": LIST}),
-    "Packing": (dpbeam.Packing, None, {"config": PackingConfig(**BUDGET), "market": MARKET}),
+    "SelectPartitions": (dpbeam.SelectPartitions, None, BUDGET),
+    "TopKItems": (dpbeam.TopKItems, None, {"k": 1, **BUDGET}),
+    "HittingSet": (dpbeam.HittingSet, None, {"k": 1, **BUDGET}),
+    "CountItems": (dpbeam.CountItems, None, {"domain": ["x"], **BUDGET}),
+    "Packing": (dpbeam.Packing, None, {"supplies": {"beds": 1e9}, "num_agents": 10, **BUDGET}),
     "RunFolder": (dpbeam.RunFolder, None, {"temp_location": "tmp"}),
 }
 

@@ -11,10 +11,10 @@ from apache_beam.testing.util import assert_that
 
 import dpbeam
 from dpbeam.errors import InputError
-from dpbeam.packing.batches import batch_of_tuples
 from dpbeam.packing.posted import Posted
-from dpbeam.packing.transforms import CELLS_IN_ONE_STEP, packing_sizes, posted_prices
+from dpbeam.packing.transforms import CELLS_IN_ONE_STEP, AgentFields, packing_sizes, posted_prices
 from tests.support.markets import market, plan, random_rows
+from tests.support.pipelines import kept, outcome
 from tests.support.running import key
 
 BUDGET = {"epsilon": 8.0, "delta": 1e-4, "alpha": 0.5, "start_rounds": 4, "allow_small_supply": True}
@@ -161,6 +161,62 @@ def test_the_transform_gives_what_the_call_gives(tmp_path):
     assert (posted.prices == expected.prices.prices).all()
 
 
+ROWS = [dict(zip(("who", "worth", "x", "y"), (agent, value, *demands))) for agent, value, demands in rows()]
+LISTS = [{"who": row["who"], "worth": row["worth"], "wants": [row["x"], row["y"]]} for row in ROWS]
+TABLE = pa.Table.from_pylist(ROWS)
+NAMED = {"agent": "who", "value": "worth"}
+ELEMENTS = {
+    "dictionaries": (ROWS, {}),
+    "rows": ([beam.Row(**row) for row in ROWS], {}),
+    "nested": ([{"of": row, **row} for row in ROWS], {"agent": "of.who"}),
+    "functions": (ROWS, {"agent": lambda row: row["who"], "value": lambda row: row["worth"]}),
+    "lists": (LISTS, {"demand": "wants"}),
+    "batches": ([pa.RecordBatch.from_pylist(ROWS[:50]), pa.RecordBatch.from_pylist(ROWS[50:])], {}),
+    "tables": ([pa.concat_tables([TABLE.slice(0, 50), TABLE.slice(50)])], {"demand": ["y", "x"]}),
+    "a table of lists": ([pa.Table.from_pylist(LISTS)], {"demand": "wants"}),
+}
+
+
+@pytest.mark.parametrize("kind", ELEMENTS)
+def test_agents_of_any_elements(kind, tmp_path):
+    expected = shares(pack(columns()))
+    elements, more = ELEMENTS[kind]
+    name = "agent" if callable(more.get("agent")) else "who"
+    packing = dpbeam.Packing(
+        **{k: v for k, v in BUDGET.items() if k != "allow_small_supply"},
+        allow_small_supply=True,
+        supplies={"x": 20, "y": 30},
+        num_agents=AGENTS,
+        insecure_test_key="ab",
+        run_folder=str(tmp_path),
+        **{**NAMED, **more},
+    )
+    allocated = outcome(lambda p: kept(p | beam.Create(elements) | packing))
+    assert {getattr(row, name): row.allocation for row in allocated} == expected
+    assert {row._fields for row in allocated} == {(name, "allocation")}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "supplies and num_agents are required"),
+        (
+            {"supplies": {"x": 9e3}, "num_agents": 9, "demand": ["z", "x"]},
+            "demand names one field of lists, or x",
+        ),
+        (
+            {"supplies": {"x": 9e3}, "num_agents": 9, "agent": "allocation"},
+            "item: 'allocation' is a field of what",
+        ),
+        ({"market": market([9e3], 9), "num_agents": 9}, "market says supplies, num_agents"),
+        ({"market": market([9e3], 9), "agent_type": "float"}, "item_type is one of"),
+    ],
+)
+def test_wrong_arguments_of_the_transform(arguments, message):
+    with pytest.raises(InputError, match=f"^{message}"):
+        dpbeam.Packing(epsilon=1.0, delta=1e-6, **arguments)
+
+
 def test_the_transform_refuses_an_agent_s_second_row(tmp_path):
     with pytest.raises(Exception, match="column 'agent' holds an agent twice"):
         packed_on_beam([*rows()[:3], rows()[1]], tmp_path, lambda allocations: None)
@@ -170,15 +226,17 @@ def test_the_transform_refuses_an_agent_s_second_row(tmp_path):
     "bad,message",
     [
         (("a", 2.0, [0.1, 0.1]), "column 'value' holds no number"),
-        (("a", 1.0, [0.1]), "agents are .agent, value, demands. with 2 demands"),
-        (("a", "much", [0.1, 0.1]), "values and demands must be numbers"),
-        ((None, 1.0, [0.1, 0.1]), "agent"),
-        ("a", "agents are"),
+        (("a", 1.0, [0.1]), "column 'demands' must hold lists of 2 numbers"),
+        (("a", "much", [0.1, 0.1]), "column 'value' holds something else than numbers"),
+        ((None, 1.0, [0.1, 0.1]), "column 'agent' is empty in a row"),
+        (("a", 1.0), r"tuples are \(agent, value, demands\), got 2 parts"),
+        ("a", "an element of the input is a str"),
+        ((7, 1.0, [0.1, 0.1]), r"agent ids mix types \(int, str\)"),
     ],
 )
 def test_rows_that_are_none_are_refused(bad, message):
     with pytest.raises(InputError, match=message):
-        batch_of_tuples([*rows()[:3], bad], market([20, 30], AGENTS))
+        AgentFields("agent", "value", ("x", "y"), plan(market([20, 30], AGENTS))).of_rows([*rows()[:3], bad])
 
 
 def test_a_market_too_large_for_one_worker_is_for_the_command():

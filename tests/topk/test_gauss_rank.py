@@ -22,7 +22,6 @@ from dpbeam.engine.beam.store import RunFolder
 from dpbeam.engine.in_process import build_blocks, output_batches, run_in_process, run_trips
 from dpbeam.engine.program import Keys
 from dpbeam.errors import InputError
-from dpbeam.kernels.canonical import Kinds
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import NORM_UNITS, UNITS
 from dpbeam.randomness import RunKey, fingerprints
@@ -125,19 +124,16 @@ def test_every_way_equals_its_definition_from_any_number_of_blocks(case):
 @pytest.mark.parametrize("case", ["clip", "public"])
 def test_beam_equals_the_definition(case, tmp_path):
     asked, pairs, domain = CASES[case]
-    kinds = Kinds("string", ("string",))
-    names = None if domain is None else pa.array([name.encode() for name in domain], pa.large_binary())
-    transform = {"domain": None if domain is None else (names, kinds), "num_shards": 3}
     with RunFolder(str(tmp_path), KEY) as folder:
-        assert on_beam(pairs, TopKItems(asked, run=folder, **transform)) == ranked(
+        assert on_beam(pairs, TopKItems(asked, run=folder, domain=domain, num_shards=3)) == ranked(
             plan_topk(asked), [pair for pair in pairs if domain is None or pair[1] in domain], domain
         )
 
 
 def on_beam(pairs, transform):
     """The ranked items of a pipeline."""
-    [ranking] = outcome(lambda pipeline: kept(pipeline | beam.Create(pairs) | transform))
-    return [item.decode() for item in ranking.column("item").to_pylist()]
+    ranking = outcome(lambda pipeline: kept(pipeline | beam.Create(pairs) | transform))
+    return [row.item for row in sorted(ranking, key=lambda row: row.rank)]
 
 
 # Sensitivity, in exact integers.

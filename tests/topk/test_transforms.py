@@ -9,6 +9,7 @@ import pytest
 
 from dpbeam.counts.gathered import histogram, public_domain
 from dpbeam.counts.histogram import COUNT_LIMIT
+from dpbeam.engine.beam.graph import RunProgram
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.engine.in_process import build_blocks, output_batches, run_in_process, run_trips
 from dpbeam.engine.program import Keys
@@ -16,8 +17,10 @@ from dpbeam.kernels.canonical import METADATA_KEY, Kinds
 from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.public_items import _Filter, store_items
+from dpbeam.selection.sizes import Sizes
+from dpbeam.selection.transforms import UserBlocks
 from dpbeam.topk.config import TopKConfig, plan_topk
-from dpbeam.topk.program import TopKProgram, chosen_of
+from dpbeam.topk.program import TopKProgram, chosen_of, topk_program
 from dpbeam.topk.transforms import TopKItems
 from tests.support.instances import batches, pairs_with_whales
 from tests.support.pipelines import kept, outcome
@@ -58,10 +61,16 @@ def _rows(batch):
     return list(zip(*(column.to_pylist() for column in batch.columns)))
 
 
+def _ranking(rows):
+    """Released rows as `_rows` has those of a batch: one ranking, or none."""
+    ranking = [(row.rank, row.item.encode(), getattr(row, "noisy_count", None)) for row in rows]
+    return [sorted(ranking)] if ranking else []
+
+
 def run(tmp_path, source, build):
-    """Rows of every ranking that `build(source, folder)` emits."""
+    """The ranking that `build(source, folder)` emits, if it emits one."""
     with RunFolder(str(tmp_path), KEY) as folder:
-        return outcome(lambda p: kept(build(p | "Source" >> source, folder) | "Rows" >> beam.Map(_rows)))
+        return _ranking(outcome(lambda p: kept(build(p | "Source" >> source, folder))))
 
 
 def rank_tuples(tmp_path, settings, pairs=PAIRS, **arguments):
@@ -137,14 +146,16 @@ def test_complete_users(listed, tmp_path):
     else:
         settings, domain = config("limited-domain", 4, None, epsilon=8.0), None
 
-    public = (encoded(domain), Kinds(None, ("string",))) if listed else None
-
-    def build(users, folder):
-        return users | TopKItems(settings, run=folder, domain=public, complete=True, num_shards=2)
-
+    names = encoded(domain) if listed else None
+    program = topk_program(plan_topk(settings), public_domain(names) if listed else None)
     expected = reference(plan_topk(settings), pairs, domain)
     assert len(expected) == (3 if listed else 4)
-    assert run(tmp_path, source, build) == [expected]
+    with RunFolder(str(tmp_path), KEY) as folder:
+        store = folder.claim()
+        blocks = UserBlocks(store, program, Sizes(4, 2), complete=True, domain=names)
+        run_all = RunProgram(store, program)
+        [batch] = outcome(lambda p: kept(p | source | blocks | run_all))
+    assert _rows(batch) == expected
 
 
 def encoded(items) -> pa.Array:
@@ -155,7 +166,7 @@ def encoded(items) -> pa.Array:
 def test_a_domain_and_the_setting_must_agree(public):
     """Without its domain a job that calls it public would choose among the items of the data: anybody's secret."""
     settings = config(selector=None if public else "basic", public_domain=public)
-    domain = None if public else (encoded(["a"]), STRINGS)
+    domain = None if public else ["a"]
     with pytest.raises(
         ValueError, match="public_domain=True needs the domain's items, and one without takes none"
     ):
@@ -163,7 +174,7 @@ def test_a_domain_and_the_setting_must_agree(public):
     with pytest.raises(
         ValueError, match="public_domain=True needs the domain's items, and one without takes none"
     ):
-        TopKProgram(plan_topk(settings), domain)
+        TopKProgram(plan_topk(settings), domain and public_domain(encoded(domain)))
 
 
 def test_the_choice_itself_drops_what_is_not_in_the_domain():
@@ -184,13 +195,10 @@ def test_public_domain(mechanism, tmp_path):
     settings = config(mechanism, 12, None, epsilon=0.1, public_domain=True, noisy_counts=True)
 
     def build(pairs, folder):
-        return pairs | TopKItems(settings, run=folder, domain=(encoded(domain), STRINGS), num_shards=3)
+        return pairs | TopKItems(settings, run=folder, domain=domain, num_shards=3)
 
-    users, items = (pa.array([p[side].encode() for p in PAIRS], pa.large_binary()) for side in (0, 1))
-    schema = pa.schema(
-        [("user", pa.large_binary()), ("item", pa.large_binary())], metadata=STRINGS.metadata()
-    )
-    source = beam.Create([pa.RecordBatch.from_arrays([users, items], schema=schema)])
+    users, items = zip(*PAIRS)
+    source = beam.Create([pa.RecordBatch.from_pydict({"user": users, "item": items})])
     expected = reference(plan_topk(settings), PAIRS, domain)
     assert len(expected) == 12 and any(item.startswith(b"nobody") for _, item, _ in expected)
     rankings = run(tmp_path, source.with_output_types(pa.RecordBatch), build)
@@ -251,7 +259,7 @@ def test_fewer_than_k_items_give_a_shorter_answer(mechanism, size):
 
 def test_an_empty_domain_gives_no_ranking(tmp_path):
     settings = config(selector=None, public_domain=True)
-    assert rank_tuples(tmp_path, settings, domain=(encoded([]), STRINGS)) == []
+    assert rank_tuples(tmp_path, settings, domain=[]) == []
 
 
 @pytest.mark.parametrize("mechanism,selector", [("cdp-peel", "basic"), ("limited-domain", None)])
@@ -276,10 +284,11 @@ def test_the_most_popular_item(tmp_path):
     assert abs(noisy - 400) < 10
 
 
-def test_kinds_travel(tmp_path):
-    """Integer items come back with their kind, whatever the users are."""
-    settings = config(k=2, epsilon=20.0)
+def test_types_travel(tmp_path):
+    """Integer items come back as integers, whatever the users are."""
     pairs = [(f"u{u}", i) for u in range(200) for i in range(1 + u % 5)]
     with RunFolder(str(tmp_path), KEY) as folder:
-        [ranking] = outcome(lambda p: kept(p | beam.Create(pairs) | TopKItems(settings, run=folder)))
-    assert Kinds.of(ranking.schema).item == ("int",)
+        ranking = outcome(
+            lambda p: kept(p | beam.Create(pairs) | TopKItems(config(k=2, epsilon=20.0), run=folder))
+        )
+    assert {type(row.item) for row in ranking} == {int}
