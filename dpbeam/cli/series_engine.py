@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import apache_beam as beam
+from apache_beam.pvalue import PCollection
 
 from dpbeam.cli.series_options import EMPTY_NIGHT, NO_PAIRS, SeriesOptions
 from dpbeam.errors import InputError
@@ -30,7 +31,7 @@ Make = Callable[[SeriesWindow, int], SeriesState]
 class _Night(SeriesNight):
     """A night of record batches that are canonical already."""
 
-    def _batches(self, pcoll: beam.PCollection) -> beam.PCollection:
+    def _batches(self, pcoll: PCollection) -> PCollection:
         return pcoll
 
 

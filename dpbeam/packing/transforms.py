@@ -300,12 +300,16 @@ class Packing(beam.PTransform):
             self.plan.check_supply()
             self._as_batches, self._run = truth("as_batches", as_batches), PipelineRun(**run)
             names = tuple(resource.name for resource in known.resources)
-            demands = names if demand is None else (demand,) if _one(demand) else tuple(demand)
+            demands: tuple[Field, ...] = names
+            if isinstance(demand, str) or callable(demand):
+                demands = (demand,)
+            elif demand is not None:
+                demands = tuple(instance("demand", demand, list, tuple))
             self._fields = AgentFields(agent, value, demands, self.plan)
             for one in (agent, value, *demands):
                 if not callable(one):
                     text("agent, value and demand", one)
-            if len(demands) not in (1, len(names)) or (len(demands) > 1 and sorted(demands) != sorted(names)):
+            if len(demands) != 1 and (len(demands) != len(names) or set(demands) != set(names)):
                 raise InputError(f"demand names one field of lists, or {', '.join(names)}, as supplies does")
             if len(demands) > 1:
                 self._fields = replace(self._fields, demand=names)
@@ -323,7 +327,7 @@ class Packing(beam.PTransform):
     def _output(fields: AgentFields) -> ReleasedFields:
         name = fields.names[0].rpartition(".")[2]
         allocation = pa.field(ALLOCATION, pa.float64(), nullable=False)
-        return ReleasedFields(AGENT, (name,), (fields.kind or STRING,), (allocation,))
+        return ReleasedFields(AGENT, (name,), (fields.kind,), (allocation,))
 
     def expand(self, pcoll: PCollection) -> PCollection:
         check_batch_input(pcoll)
@@ -345,10 +349,6 @@ class Packing(beam.PTransform):
 
     def display_data(self) -> dict[str, Any]:
         return {"epsilon": self.plan.config.epsilon, "delta": self.plan.config.delta}
-
-
-def _one(demand: Any) -> bool:
-    return isinstance(demand, str) or callable(demand)
 
 
 def _market(market: Market | None, supplies: Any, num_agents: int | None, max_value: float) -> Market:

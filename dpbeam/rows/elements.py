@@ -21,7 +21,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from apache_beam.pvalue import PCollection
+from apache_beam.pvalue import PCollection, Row
 from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 from apache_beam.typehints import native_type_compatibility, schemas, typehints
 from apache_beam.typehints.trivial_inference import infer_return_type
@@ -304,7 +304,7 @@ class PairFields:
 
 def is_row(element: Any) -> bool:
     """Whether fields of an element are its attributes."""
-    return hasattr(element, "_fields") or isinstance(element, beam.Row) or dataclasses.is_dataclass(element)
+    return hasattr(element, "_fields") or isinstance(element, Row) or dataclasses.is_dataclass(element)
 
 
 def _name(field: Field, otherwise: str) -> str:

@@ -70,7 +70,7 @@ def _columns(argument: str, values: Any, fields: PairFields) -> list[pa.Array | 
             raise InputError(
                 f"{argument} holds tuples of another length than item, which names {len(fields.items)}"
             )
-        columns = list(zip(*listed))
+        columns = [list(part) for part in zip(*listed)]
     else:
         columns = [listed]
     return [canonical.from_values(plain_values(column), argument) for column in columns]

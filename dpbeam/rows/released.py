@@ -61,7 +61,7 @@ class ReleasedFields:
 
     Attributes:
       column: of the items in the batches that a program releases.
-      names, kinds: of the parts of an item.
+      names, kinds: of the parts of an item; no kind: strings.
       numbers: the fields beside it; those that are nullable may hold no number.
 
     Raises:
@@ -70,7 +70,7 @@ class ReleasedFields:
 
     column: str
     names: tuple[str, ...]
-    kinds: tuple[str, ...]
+    kinds: tuple[str | None, ...]
     numbers: tuple[pa.Field, ...]
 
     def __post_init__(self) -> None:
@@ -79,10 +79,14 @@ class ReleasedFields:
                 raise InputError(f"item: '{field.name}' is a field of what is released; rename yours")
 
     @property
+    def _known(self) -> list[str]:
+        return [kind or STRING for kind in self.kinds]
+
+    @property
     def row_type(self) -> RowTypeConstraint:
         """The schema of the rows, for Beam."""
         fields: list[tuple[str, Any]] = [
-            (name, _PYTHON_TYPES[kind]) for name, kind in zip(self.names, self.kinds)
+            (name, _PYTHON_TYPES[kind]) for name, kind in zip(self.names, self._known)
         ]
         for field in self.numbers:
             of = _NUMBERS[field.type]
@@ -91,7 +95,7 @@ class ReleasedFields:
 
     def decoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """A released batch, of canonical bytes, as columns of what they stand for."""
-        columns = decode(plain(batch.column(self.column)), self.kinds)
+        columns = decode(plain(batch.column(self.column)), self._known)
         for field in self.numbers:
             values = batch.column(field.name)
             if field.nullable and pa.types.is_floating(values.type):  # NaN stands for none

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import tempfile
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from dpbeam.engine.beam.run_folder import FolderOfRun, Terms
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.errors import InputError
 from dpbeam.runners.options import EngineFlags, read
+from dpbeam.selectors.registry import all_settings
 from dpbeam.storage import FileSystems
 
 
@@ -53,7 +55,17 @@ _OF_ACCOUNT = ("dataset", "release_id", "budget_period")
 
 
 def of_run(arguments: Mapping[str, Any]) -> tuple[RunArguments, dict[str, Any]]:
-    """Keyword arguments as those of `RunArguments`, and the settings of a method among them."""
+    """Keyword arguments as those of `RunArguments`, and the settings of a method among them.
+
+    Raises:
+      TypeError: one is neither.
+    """
+    known = {*RunArguments.__annotations__, *all_settings()}
+    for name in arguments:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"there is no argument {name!r}{hint}")
     run = {name: value for name, value in arguments.items() if name in RunArguments.__annotations__}
     return cast(RunArguments, run), {n: v for n, v in arguments.items() if n not in run}
 
