@@ -16,11 +16,11 @@ from dpbeam.version import __version__
 if TYPE_CHECKING:
     from dpbeam.accounting.dp_event import export_event
     from dpbeam.accounting.ledger import Ledger
-    from dpbeam.counting.config import CountConfig
+    from dpbeam.counting.family import CountConfig
     from dpbeam.counting.transforms import CountItems
     from dpbeam.engine.beam.store import RunFolder
     from dpbeam.errors import InputError
-    from dpbeam.hitting.config import HittingSetConfig
+    from dpbeam.hitting.family import HittingSetConfig
     from dpbeam.hitting.transforms import HittingSet
     from dpbeam.in_memory.count import count
     from dpbeam.in_memory.hitting_set import hitting_set
@@ -28,14 +28,15 @@ if TYPE_CHECKING:
     from dpbeam.in_memory.select import Selection, select
     from dpbeam.in_memory.series import Series
     from dpbeam.in_memory.top_k import RankedItems, top_k
-    from dpbeam.packing.config import Market, PackingConfig, Resource
+    from dpbeam.packing.config import Market, Resource
+    from dpbeam.packing.family import PackingConfig
     from dpbeam.packing.transforms import Packing
     from dpbeam.rows.released import ReleasedRow
     from dpbeam.selection.config import SelectionConfig
     from dpbeam.selection.transforms import SelectPartitions
     from dpbeam.series.remote import RemoteFolder
     from dpbeam.series.transforms import SeriesNight
-    from dpbeam.topk.config import TopKConfig
+    from dpbeam.topk.family import TopKConfig
     from dpbeam.topk.transforms import TopKItems
 
 __all__ = [
@@ -71,16 +72,16 @@ __all__ = [
 ]
 
 _HOME = {
-    "CountConfig": "counting.config",
+    "CountConfig": "counting.family",
     "CountItems": "counting.transforms",
     "HittingSet": "hitting.transforms",
-    "HittingSetConfig": "hitting.config",
+    "HittingSetConfig": "hitting.family",
     "InputError": "errors",
     "Ledger": "accounting.ledger",
     "Market": "packing.config",
     "Packed": "in_memory.pack",
     "Packing": "packing.transforms",
-    "PackingConfig": "packing.config",
+    "PackingConfig": "packing.family",
     "RankedItems": "in_memory.top_k",
     "ReleasedRow": "rows.released",
     "RemoteFolder": "series.remote",
@@ -91,7 +92,7 @@ _HOME = {
     "SelectionConfig": "selection.config",
     "Series": "in_memory.series",
     "SeriesNight": "series.transforms",
-    "TopKConfig": "topk.config",
+    "TopKConfig": "topk.family",
     "TopKItems": "topk.transforms",
     "count": "in_memory.count",
     "export_event": "accounting.dp_event",

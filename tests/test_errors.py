@@ -9,13 +9,15 @@ import pytest
 
 import dpbeam
 from dpbeam.errors import InputError, UnavailableError, advice, naming_arguments, param, template_of
-from dpbeam.hitting.config import HittingSetConfig, plan_hitting_set
-from dpbeam.packing.config import PackingConfig
+from dpbeam.hitting.config import plan_hitting_set
+from dpbeam.hitting.family import HittingSetConfig
+from dpbeam.packing.family import PackingConfig
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selectors.registry import selectors
-from dpbeam.series.config import SeriesConfig
+from dpbeam.series.family import SeriesConfig
 from dpbeam.series.folder import LocalFolder
-from dpbeam.topk.config import TopKConfig, plan_topk
+from dpbeam.topk.config import plan_topk
+from dpbeam.topk.family import TopKConfig
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 PAIRS = (["a", "b", "c"], ["x", "x", "y"])

@@ -17,14 +17,14 @@ ROOT = Path(__file__).resolve().parent.parent
 # From the ground up, packages and single modules of dpbeam. A module may import from its own package and from lower
 # floors; what stands on one floor knows nothing of each other.
 FLOORS = (
-    # What a family says of itself stands low: families are loaded by their names.
-    ("errors", "signals", "version", "data", "disk", "families"),
+    ("errors", "signals", "version", "data", "disk"),
     ("accounting", "storage", "room", "figures"),
     ("randomness", "budget"),  # accounts of budget over runs know accounting alone
     ("kernels",),
     ("engine",),
     ("selectors", "runners"),
-    ("counts", "rows"),  # users per item, for selections and top-k; elements and rows of somebody's own pipeline
+    # Users per item, for selections and top-k; elements and rows of somebody's own pipeline; what a kind of release is.
+    ("counts", "rows", "families"),
     ("selection",),
     ("topk",),
     (

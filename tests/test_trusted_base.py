@@ -14,12 +14,15 @@ import pytest
 from dpbeam.accounting.accountant import OverspentError
 from dpbeam.accounting.events import ComposedEvent, PureEvent
 from dpbeam.accounting.noise import NoiseMismatchError
-from dpbeam.counting.config import CountConfig, plan_count
+from dpbeam.counting.config import plan_count
+from dpbeam.counting.family import CountConfig
 from dpbeam.counts.gathered import public_domain
-from dpbeam.hitting.config import HittingSetConfig, plan_hitting_set
+from dpbeam.hitting.config import plan_hitting_set
+from dpbeam.hitting.family import HittingSetConfig
 from dpbeam.hitting.program import HittingSetProgram
 from dpbeam.packing.program import PackingProgram
-from dpbeam.topk.config import TopKConfig, plan_topk
+from dpbeam.topk.config import plan_topk
+from dpbeam.topk.family import TopKConfig
 from dpbeam.topk.mechanisms import MECHANISMS
 from dpbeam.topk.program import topk_program
 from tests.support.markets import market

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from dpbeam.accounting.accountant import Guarantee, check_cost
@@ -123,6 +123,10 @@ class Ledger:
                 raise ValueError(f"{name} must be a dictionary")
             object.__setattr__(self, name, _plain(getattr(self, name), name))
 
+    def stating(self, **parameters: Any) -> Ledger:
+        """The same ledger with these parameters too."""
+        return replace(self, parameters={**self.parameters, **parameters})
+
     @property
     def private(self) -> bool:
         """False if the run used a fixed key, which voids the guarantee."""
@@ -147,7 +151,7 @@ class Ledger:
             values["release"] = self.release.to_dict()
         values["format"] = _FORMAT
         values["format_version"] = _FORMAT_VERSION
-        return ledger_json(values)
+        return json.dumps(values, sort_keys=True, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
     @classmethod
     def parse(cls, text: str) -> Ledger:
@@ -192,11 +196,6 @@ class Ledger:
         ledger = cls.parse(text)
         ledger.verify()
         return ledger
-
-
-def ledger_json(values: dict) -> str:
-    """A ledger's plain values as the text of its file."""
-    return json.dumps(values, sort_keys=True, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def run_ledger(

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpbeam.cli.flags import BoundOptions, FlagParser
-from dpbeam.cli.release import ProgramCommand, write_released
-from dpbeam.counting.family import Count
+from dpbeam.cli.release import ProgramCommand
+from dpbeam.counting.family import CountConfig
 from dpbeam.jobs.options import READ, BudgetOptions, InputOptions, ReleaseOptions, flag
 
 if TYPE_CHECKING:
-    import apache_beam as beam
     import pyarrow as pa
 
     from dpbeam.counting.config import CountPlan
     from dpbeam.engine.program import Program
-    from dpbeam.io.sinks import OutputColumns
     from dpbeam.jobs.job import Job
 
 
@@ -32,7 +29,7 @@ class CountOptions(InputOptions, BudgetOptions, BoundOptions, ReleaseOptions):
 
 
 class CountCommand(ProgramCommand):
-    family = Count()
+    family = CountConfig
     requires = ("epsilon", "delta", "input", "domain", "output")
     settings = "dpbeam.counting.config"
     done = "counted"
@@ -47,20 +44,10 @@ class CountCommand(ProgramCommand):
         parser.discard("public_items", instead="use --domain")
         return parser
 
-    def plan(self, options: CountOptions) -> CountPlan:
-        from dpbeam.counting.config import CountConfig, plan_count
-
-        return plan_count(CountConfig(options.epsilon, options.delta))
-
     def program(self, plan: CountPlan, job: Job[CountOptions], listed: pa.Array | None) -> Program:
         from dpbeam.counts.gathered import public_domain
 
         return plan.program(public_domain(listed))
-
-    def writer(self, plan: CountPlan, job: Job[CountOptions], columns: OutputColumns) -> beam.PTransform:
-        from dpbeam.io.sinks import COUNT
-
-        return write_released(job, replace(columns, numbers=COUNT))
 
     def how(self, plan: CountPlan) -> str:
         return "gaussian composition"

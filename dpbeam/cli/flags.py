@@ -17,10 +17,9 @@ from dpbeam.errors import InputError
 from dpbeam.io.new_files import NewFile
 from dpbeam.jobs import beam_flags
 from dpbeam.jobs.console import emit, run_command, set_verbosity
-from dpbeam.jobs.options import READ, WRITTEN, Flag, JobOptions, Options, flag, switch
+from dpbeam.jobs.options import READ, WRITTEN, Flag, JobOptions, Options, SettingFlags, flag
 from dpbeam.selection.config import SelectionConfig
-from dpbeam.selectors.base import Selector
-from dpbeam.selectors.registry import DEFAULT_METHOD, selectors
+from dpbeam.selection.domain import DEFAULT_SELECTOR
 from dpbeam.version import __version__
 
 #: Never from a file: a key would be forgotten there, and a file is shared; a help text would stand for a run.
@@ -333,11 +332,6 @@ def entry_point(
     return made
 
 
-def _method_help(selector: Selector) -> str:
-    marks = [*selector.aliases, *(["default"] if selector.name == DEFAULT_METHOD else [])]
-    return f"{selector.name} ({', '.join(marks)})" if marks else selector.name
-
-
 def take_verb(
     command: str, options: Options, verbs: Mapping[str, tuple[Iterable[str], str]], *common: str
 ) -> str:
@@ -361,24 +355,25 @@ def take_verb(
     return verb
 
 
-def _max_items_help() -> str:
-    """With the defaults of each method."""
-    by_default: dict[str, list[str]] = {}
-    for selector in selectors().values():
-        every = {
-            SelectionConfig(1.0, 1e-8, selector.name, **own).default_items
-            for own in selector.variants.values()
-        }
-        by_default.setdefault(" or ".join(map(str, sorted(every))), []).append(selector.name)
-    defaults = [f"{value} of {', '.join(names)}" for value, names in by_default.items()]
-    return f"items of a user that count (default {'; '.join(defaults)})"
-
-
 class BoundOptions(JobOptions):
     """How many items of a user count."""
 
     group = "privacy"
-    max_items_per_user: int | None = flag("D0", _max_items_help(), common=True)
+    release = SettingFlags(SelectionConfig, ("max_items_per_user",))
+    max_items_per_user: int | None = None
+
+
+class DomainOptions(JobOptions):
+    """What items are chosen from."""
+
+    group = "items to choose from"
+    public_domain: bool = False  # of `dpbeam plan` alone: elsewhere the file of --domain says it
+    selector: str | None = flag(
+        "NAME", f"method of the domain's selection (default {DEFAULT_SELECTOR})", common=True
+    )
+    domain: str | None = flag(
+        "FILE", "a public domain, one item per line or Parquet; no selection", type=READ, common=True
+    )
 
 
 class AdviceOptions(JobOptions):
@@ -401,13 +396,11 @@ class SelectionOptions(JobOptions):
     """Settings of partition selection: what every selector has, and the constants of each."""
 
     group = "method"
-    method: str | None = flag("NAME", ", ".join(map(_method_help, selectors().values())), common=True)
+    release = SettingFlags(SelectionConfig, ("method", "preset", "min_users", "noisy_weights"))
+    method: str | None = None
     set: dict[str, Any] | None = flag(
         "NAME=VALUE",
         "a constant of the method, repeatable; `dpbeam methods` lists them",
         action=constants.SetConstant,
         common=True,
     )
-    preset: str | None = flag("NAME", "published: every setting of the method's paper")
-    min_users: int | None = flag("K", "release no item of fewer users, whatever the noise", common=True)
-    noisy_weights: bool = switch("report the noisy weight of released items")

@@ -7,7 +7,7 @@ from typing import Any
 from dpbeam.cli.flags import FlagParser, entry_point
 from dpbeam.cli.settings import naming_selector
 from dpbeam.jobs.options import Options, flag
-from dpbeam.selection.family import short
+from dpbeam.selection.shown import short
 from dpbeam.selectors.base import Request, Selector, Setting
 from dpbeam.selectors.registry import DEFAULT_METHOD, find, selectors
 

@@ -11,8 +11,16 @@ from dpbeam.cli.release import ReleaseCommand
 from dpbeam.errors import InputError
 from dpbeam.jobs.checks import within_arithmetic
 from dpbeam.jobs.console import warn
-from dpbeam.jobs.options import READ, BudgetOptions, CheckpointOptions, Options, ReleaseOptions, flag, switch
-from dpbeam.packing.family import Pack
+from dpbeam.jobs.options import (
+    READ,
+    BudgetOptions,
+    CheckpointOptions,
+    Options,
+    ReleaseOptions,
+    SettingFlags,
+    flag,
+)
+from dpbeam.packing.family import PackingConfig
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -24,23 +32,10 @@ if TYPE_CHECKING:
     from dpbeam.io.agents import AgentSpec
     from dpbeam.io.sources import InputSummary
     from dpbeam.jobs.job import Job
-    from dpbeam.packing.config import Market, PackingConfig, PackingPlan, Resource
+    from dpbeam.packing.config import Market, PackingPlan, Resource
 
 PRICES = "prices.parquet"
 _ROWS_PER_SHARD = 2_000_000  # a worker sorts a shard in memory, at about 130 bytes a row
-#: Flags of the settings, which are fields of `PackingConfig`.
-SETTINGS = (
-    "alpha",
-    "failure_probability",
-    "integral",
-    "start_rounds",
-    "start_share",
-    "settle_share",
-    "max_rounds",
-    "margin",
-    "max_resources_per_agent",
-    "allow_small_supply",
-)
 #: Flags of the market.
 MARKET = ("supplies", "num_agents", "max_value")
 #: The one mechanism, and others that are known by name: experiments compare with them (docs/explanation/packing.md).
@@ -73,10 +68,11 @@ class AgentOptions(Options):
     num_blocks: int | None = flag("N", "parts of the agents; the engine then runs every round")
 
 
-class PackingOptions(Options):
-    """Settings and market."""
+class MarketOptions(Options):
+    """The market, and the settings of a packing."""
 
     group = "packing"
+    release = SettingFlags(PackingConfig)
     supplies: str = flag(
         "FILE",
         "YAML or JSON: resource -> supply, or -> {supply, max_demand}; a list for a column of lists; required",
@@ -87,27 +83,13 @@ class PackingOptions(Options):
         "N", "how many agents there are, a public number (default: rows)", common=True
     )
     max_value: float = flag("X", "public bound of the values (default 1)", value=1.0, common=True)
-    alpha: float | None = flag("X", "accuracy and step (default 0.1)", common=True)
-    failure_probability: float | None = flag(
-        "X", "of using more than there is of any resource (default 0.001)"
-    )
-    max_resources_per_agent: int | None = flag(
-        "K", "no agent demands more resources: less noise; more is an error"
-    )
-    start_rounds: int | None = flag("N", "rounds of larger steps at the start (default 30)")
-    start_share: float | None = flag("X", "their share of the budget (default 0.1)")
-    settle_share: float | None = flag("X", "share of the rest before allocations are averaged (default 0.1)")
-    max_rounds: int | None = flag("N", "rounds after the start (default 1000)")
-    integral: bool = switch("every agent gets its whole bundle or nothing", common=True)
-    margin: bool = switch("aim at the supply less the noise's margin (default)")
-    allow_small_supply: bool = switch("go on where the supply is below what --alpha needs")
 
 
 class PackOptions(
     AgentOptions,
     BudgetOptions,
     BoundOptions,
-    PackingOptions,
+    MarketOptions,
     ReleaseOptions,
     CheckpointOptions,
 ):
@@ -122,11 +104,11 @@ class PackOptions(
 
 
 class PackCommand(ReleaseCommand):
-    family = Pack()
+    family = PackingConfig
     requires = ("agents", "supplies", "epsilon", "delta", "output")
     settings = "dpbeam.packing.config"
     not_done = "nothing was written"
-    plan_flags = (*SETTINGS, *MARKET)
+    plan_flags = MARKET
     plan_requires = ("supplies", "num_agents")
     implied_by = "agents"
 
@@ -191,7 +173,7 @@ class PackCommand(ReleaseCommand):
         }
         return self.family.ledger(plan, fixed_key=job.key.insecure, input_parameters=named)
 
-    def execute(self, plan: PackingPlan, job: Job[PackOptions], listed: Any, ledger: str) -> int:
+    def execute(self, plan: PackingPlan, job: Job[PackOptions], listed: Any, ledger: Ledger) -> int:
         from dpbeam.jobs.running import run_program
         from dpbeam.packing.transforms import posted_prices
 
@@ -253,7 +235,6 @@ def config_of(options: PackOptions) -> PackingConfig:
     Raises:
       InputError: a mechanism that nothing can be released with.
     """
-    from dpbeam.packing.config import PackingConfig
 
     mechanism = MECHANISM if options.mechanism is None else options.mechanism
     if mechanism in _COMPARED:
@@ -263,8 +244,7 @@ def config_of(options: PackOptions) -> PackingConfig:
         )
     if mechanism != MECHANISM:
         raise InputError(f"--mechanism must be {MECHANISM}, got '{mechanism}'")
-    chosen = {name: options.said[name] for name in SETTINGS if name in options.said}
-    return PackingConfig(options.epsilon, options.delta, **chosen)
+    return PackingConfig.asked(options.said)
 
 
 def market_of(options: PackOptions, resources: Sequence[Resource], rows: int | None) -> Market:
@@ -287,9 +267,7 @@ def plan_of(
     options: PackOptions, config: PackingConfig, resources: Sequence[Resource], rows: int | None
 ) -> PackingPlan:
     """The plan of flags and supplies."""
-    from dpbeam.packing.config import make_plan
-
-    return make_plan(config, market_of(options, resources, rows))
+    return config.plan(market_of(options, resources, rows))
 
 
 def agent_spec(options: PackOptions, resources: Sequence[Resource]) -> AgentSpec:

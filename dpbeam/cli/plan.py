@@ -69,7 +69,7 @@ def make_parser() -> FlagParser[PlanOptions]:
         beam=False,
     )
     for command in planned().values():
-        parser.adopt(command.make_parser(), only=command.plan_flags, common=command.plan_requires)
+        parser.adopt(command.make_parser(), only=command.own_flags, common=command.plan_requires)
     return parser
 
 
@@ -125,7 +125,7 @@ def _check_flags(options: PlanOptions, family: str) -> None:
     # Where several have a flag, it is said to be of one that needs another flag to be meant.
     order = sorted(planned(), key=lambda name: name == DEFAULT)
     for name in options.said:
-        owners = [other for other in order if name in planned()[other].plan_flags]
+        owners = [other for other in order if name in planned()[other].own_flags]
         if owners and family not in owners:
             asked = planned()[owners[0]].asked_by
             fix = "drop it" if asked in options.said else f"give --{asked} too, or drop it"
@@ -139,7 +139,7 @@ def _check_flags(options: PlanOptions, family: str) -> None:
     own = planned()[family].make_parser()
     own.refuse_discarded(options.said)
     for name in options.said:
-        if f"--{name}" not in own.flags | _OF_ALL and name not in planned()[family].plan_flags:
+        if f"--{name}" not in own.flags | _OF_ALL and name not in planned()[family].own_flags:
             raise InputError(f"--{name} does not apply to {family}")
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dpbeam.cli.flags import FlagParser
+from dpbeam.cli.flags import BoundOptions, FlagParser, SelectionOptions
 from dpbeam.cli.loading import importing
-from dpbeam.cli.settings import check_selection, input_spec, naming_selector
-from dpbeam.families.base import Family
+from dpbeam.cli.settings import input_spec, naming_selector
+from dpbeam.families.base import Release
 from dpbeam.jobs.checks import (
     check_budget,
     check_test_key,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from dpbeam.engine.program import Program
     from dpbeam.io.sinks import OutputColumns
     from dpbeam.jobs.job import Job
-    from dpbeam.selection.plan import SelectionPlan
 
 
 class PlannedCommand(ABC):
@@ -46,14 +46,14 @@ class PlannedCommand(ABC):
 
     Attributes:
       family: that it releases.
-      plan_flags: of this family, perhaps with others; refused elsewhere.
+      plan_flags: of this family, perhaps with others, beside those of its settings; refused elsewhere.
       plan_requires: flags without which nothing can be planned, beside the budget.
       implied_by: a flag, perhaps of a config file alone, that says without --family that this family is meant.
       zero_delta: whether --delta=0 may be.
       draws: whether it has a figure.
     """
 
-    family: ClassVar[Family]
+    family: ClassVar[type[Release]]
     plan_flags: ClassVar[tuple[str, ...]] = ()
     plan_requires: ClassVar[tuple[str, ...]] = ()
     implied_by: ClassVar[str | None] = None
@@ -61,26 +61,39 @@ class PlannedCommand(ABC):
     draws: ClassVar[bool] = False
 
     @property
+    def own_flags(self) -> tuple[str, ...]:
+        """Flags of `dpbeam plan` that are of this family, and not of every selection."""
+        shared = (flag.name for part in (BoundOptions, SelectionOptions) for flag in part.own_flags())
+        return (*(self.family.described().keys() - set(shared)), *self.plan_flags)
+
+    @property
     def asked_by(self) -> str:
         """The flag that asks `dpbeam plan` for this family."""
-        return self.implied_by if self.implied_by in self.plan_flags else f"family={self.family.name}"
+        return self.implied_by if self.implied_by in self.own_flags else f"family={self.family.name}"
 
     @abstractmethod
     def make_parser(self) -> FlagParser:
         """The flags."""
 
-    @abstractmethod
     def plan(self, options: Any) -> Any:
         """The settings among the flags, calibrated; looks at no data."""
+        return self.asked(options).plan()
+
+    def asked(self, options: Any) -> Any:
+        """The settings among the flags."""
+        said = {**options.said, "settings": options.said.get("set", {})}
+        public = next((name for name in ("domain", "public_domain") if said.get(name)), None)
+        return self.family.asked(said, public)
 
     def plan_shown(self, options: Any) -> tuple[Any, dict[str, Any]]:
-        """What `dpbeam plan` plans, and what it shows of that, for `Family.shown`."""
+        """What `dpbeam plan` plans, and what it shows of that, for `Release.shown`."""
         plan = self.plan(options)
         return plan, self.family.report(plan)
 
     def doubts(self, plan: Any) -> list[str]:
         """What of a plan is legal and perhaps a slip, each line from the name of its flag on."""
-        return []
+        doubts: list[str] = plan.config.doubts()
+        return doubts
 
     def users(self, plan: Any) -> int | None:
         """How many users there publicly are, where the plan says it."""
@@ -123,7 +136,8 @@ class ReleaseCommand(PlannedCommand):
         with job.reading_ends():
             self.check_columns(plan, job)
             listed = self.read_list(plan, job)
-            ledger = self.ledger(plan, job, listed).to_json()
+            ledger = self.ledger(plan, job, listed)
+            ledger.verify()
             warn_of_budget(options, self.doubts(plan), self.users(plan))
             if options.dry_run:
                 return self._print_plan(plan, job, ledger)
@@ -148,10 +162,10 @@ class ReleaseCommand(PlannedCommand):
         """What the run costs and how."""
 
     @abstractmethod
-    def execute(self, plan: Any, job: Job[Any], listed: Any, ledger: str) -> int:
+    def execute(self, plan: Any, job: Job[Any], listed: Any, ledger: Ledger) -> int:
         """Run, publish, say what was released; the exit code."""
 
-    def _print_plan(self, plan: Any, job: Job[Any], ledger: str) -> int:
+    def _print_plan(self, plan: Any, job: Job[Any], ledger: Ledger) -> int:
         from dpbeam.cli.tables import print_plan
 
         if not job.quiet:
@@ -191,7 +205,8 @@ class ProgramCommand(ReleaseCommand):
         from dpbeam.io.sinks import OutputColumns
 
         spec, summary = job.reading
-        return self.writer(plan, job, OutputColumns.of(spec, summary.kinds))
+        columns = OutputColumns.of(spec, summary.kinds)
+        return self.writer(plan, job, replace(columns, added=plan.config.columns(*job.options.said)))
 
     def read_list(self, plan: Any, job: Job[Any]) -> Any:
         """Canonical bytes of the public list, None without."""
@@ -213,7 +228,7 @@ class ProgramCommand(ReleaseCommand):
             **more,
         )
 
-    def execute(self, plan: Any, job: Job[Any], listed: Any, ledger: str) -> int:
+    def execute(self, plan: Any, job: Job[Any], listed: Any, ledger: Ledger) -> int:
         from dpbeam.engine.program import check_trips
         from dpbeam.jobs.running import run_program
 
@@ -290,21 +305,16 @@ class ProgramCommand(ReleaseCommand):
             program, read, write, one_step=sizes.one_step, threads=job.threads, relays=sizes.relays
         )
 
-    @abstractmethod
     def writer(self, plan: Any, job: Job[Any], columns: OutputColumns) -> beam.PTransform:
-        """Writes what is released to the job's staging folder; `columns`: of the items."""
+        """Writes what is released to the job's staging folder, items in the order of their bytes."""
+        from dpbeam.io.sinks import WriteReleased
 
-    def selection(self, plan: Any) -> SelectionPlan | None:
-        """The selection in a plan, if there is one."""
-        return None
-
-    def doubts(self, plan: Any) -> list[str]:
-        selection = self.selection(plan)
-        return [] if selection is None else selection.config.doubts()
+        files = job.options.num_output_shards
+        return WriteReleased(job.target.staging, columns, job.target.format, files)
 
     def rounds(self, plan: Any, program: Program) -> int:
         """Of the method, for messages on the way: where a round takes several trips, these are called passes."""
-        selection = self.selection(plan)
+        selection = self.family.selection_of(plan)
         return 1 if selection is None else len(selection.rounds)
 
     @abstractmethod
@@ -315,7 +325,7 @@ class ProgramCommand(ReleaseCommand):
         """What the person at the terminal learns at the end; `paths`: the ledger is the last."""
         from dpbeam.selection.report import plan_report
 
-        selection, config = self.selection(plan), plan.config
+        selection, config = self.family.selection_of(plan), plan.config
         meaning = None if selection is None else plan_report(selection)
         if not released and meaning is not None:
             warn(released_nothing(meaning))
@@ -331,20 +341,26 @@ class ProgramCommand(ReleaseCommand):
 class ChoiceCommand(ProgramCommand):
     """A command that chooses k items, of a public domain or of what a selection releases."""
 
-    def check(self, options: Any) -> None:
-        if options.selector is not None:
-            with naming_selector():
-                check_selection(options, options.selector)
+    requires = ("epsilon", "delta", "k", "input", "output")
+    plan_flags = ("selector", "public_domain")
+    plan_requires = ("k",)
 
-    def selection(self, plan: Any) -> SelectionPlan | None:
-        return plan.selection
+    def check(self, options: Any) -> None:
+        with naming_selector():
+            selection = self.asked(options).selection
+            if selection is not None:
+                selection.request()
+
+    def plan(self, options: Any) -> Any:
+        with naming_selector():
+            return super().plan(options)
 
     def writer(self, plan: Any, job: Job[Any], columns: OutputColumns) -> beam.PTransform:
         """Writes items in the order of their rank."""
         from dpbeam.io.sinks import WriteRanked
 
-        counts = getattr(plan, "counts", None) is not None
-        return WriteRanked(job.target.staging, columns, job.target.format, noisy_counts=counts)
+        columns.check_free(plan.config.added)  # reserved, whether they are asked for or not
+        return WriteRanked(job.target.staging, columns, job.target.format)
 
     def report(self, plan: Any, job: Job[Any], paths: list[str], released: int) -> None:
         if released < plan.config.k:
@@ -387,11 +403,3 @@ def _fewer(plan: Any, released: int) -> str:
     if plan.config.public_domain:
         return f"the domain has only {released} items, {short}"
     return f"only {released} items passed {plan.config.mechanism}, {short}"
-
-
-def write_released(job: Job[Any], columns: OutputColumns) -> beam.PTransform:
-    """Writes items in the order of their bytes."""
-    from dpbeam.io.sinks import WriteReleased
-
-    files = job.options.num_output_shards
-    return WriteReleased(job.target.staging, columns, job.target.format, files)

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dpbeam.cli.flags import AdviceOptions, BoundOptions, FlagParser, SelectionOptions, merged
-from dpbeam.cli.release import ProgramCommand, write_released
-from dpbeam.cli.settings import selection_config
+from dpbeam.cli.release import ProgramCommand
 from dpbeam.errors import InputError
 from dpbeam.jobs.console import warn
 from dpbeam.jobs.options import (
@@ -17,10 +16,12 @@ from dpbeam.jobs.options import (
     CheckpointOptions,
     InputOptions,
     ReleaseOptions,
+    SettingFlags,
     flag,
     switch,
 )
-from dpbeam.selection.family import Select, recommendation
+from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.shown import recommendation
 from dpbeam.selectors.registry import advised, as_flags, find
 
 if TYPE_CHECKING:
@@ -31,9 +32,7 @@ if TYPE_CHECKING:
     from dpbeam.engine.beam.store import RunFolder
     from dpbeam.engine.program import Program
     from dpbeam.io.known import KnownReleases
-    from dpbeam.io.sinks import OutputColumns
     from dpbeam.jobs.job import Job
-    from dpbeam.selection.config import SelectionConfig
     from dpbeam.selection.plan import SelectionPlan
     from dpbeam.selection.public_items import ListedBeside
 
@@ -49,12 +48,9 @@ class SelectOptions(
 ):
     """Settings of a selection, its input and its output."""
 
+    release = SettingFlags(SelectionConfig, ("noisy_counts", "noisy_count_share", "others"))
     degrees: list[int] | None = None  # of `dpbeam plan` alone
-    noisy_counts: bool = switch("with every item a noisy number of its users", common=True)
-    noisy_count_share: float | None = flag("X", "share of the budget for --noisy_counts (default 0.2)")
-    others: bool = switch(
-        "with --noisy_counts, a noisy number of users that hold nothing of the output; in the ledger"
-    )
+    others: bool = False
     known: list[str] | None = flag(
         "PREFIX",
         "earlier releases, by prefix or ledger: their items cost nothing and are marked",
@@ -75,10 +71,9 @@ class Lists:
 
 
 class SelectCommand(ProgramCommand):
-    family = Select()
+    family = SelectionConfig
     requires = ("input", "epsilon", "delta", "output")
     settings = "dpbeam.selection.plan"
-    plan_flags = ("noisy_counts", "noisy_count_share", "others")
     list_flag = "public_items"
     draws = True
 
@@ -88,7 +83,7 @@ class SelectCommand(ProgramCommand):
         )
 
     def check(self, options: SelectOptions) -> None:
-        config_of(options).request()
+        self.asked(options).request()  # before anything large is imported
         if options.only_new and options.known is None:
             raise InputError("--only_new needs --known, which says what is not new")
         if options.only_new and options.others:
@@ -96,10 +91,15 @@ class SelectCommand(ProgramCommand):
                 "--others counts users that hold neither known nor new items: drop it, or --only_new"
             )
 
-    def plan(self, options: SelectOptions) -> SelectionPlan:
-        from dpbeam.selection.plan import make_plan
-
-        return make_plan(config_of(options))
+    def asked(self, options: SelectOptions) -> SelectionConfig:
+        """The settings among the flags, completed by what is recommended unless another method is named."""
+        recommended = _advice(options)
+        if recommended is not None:
+            del recommended["why"]
+            if options.method is None or find(options.method).name == recommended["method"]:
+                options = SelectOptions(merged(as_flags(recommended), options.said))
+        config: SelectionConfig = super().asked(options)
+        return config
 
     def plan_shown(self, options: SelectOptions) -> tuple[SelectionPlan, dict[str, Any]]:
         from dpbeam.selection.report import plan_report
@@ -188,31 +188,8 @@ class SelectCommand(ProgramCommand):
                 f"others: {job.others.users} users hold none of them (standard deviation {job.others.sd:.1f})"
             )
 
-    def writer(self, plan: SelectionPlan, job: Job[SelectOptions], columns: OutputColumns) -> beam.PTransform:
-        from dpbeam.io.sinks import COUNT, WEIGHT
-        from dpbeam.selection.known import NEW
-
-        config = plan.config
-        numbers = COUNT if config.noisy_counts else (WEIGHT,) if config.noisy_weights else ()
-        new = () if job.options.known is None else (NEW,)
-        return write_released(job, replace(columns, numbers=(*numbers, *new)))
-
-    def selection(self, plan: SelectionPlan) -> SelectionPlan:
-        return plan
-
     def how(self, plan: SelectionPlan) -> str:
         return f"method {plan.config.method}, {len(plan.rounds)} rounds, {plan.accounting} accounting"
-
-
-def config_of(options: SelectOptions) -> SelectionConfig:
-    """The settings among the flags, completed by what is recommended unless another method is named."""
-    said, recommended = options.said, _advice(options)
-    counts = {name: said[name] for name in SelectCommand.plan_flags if name in said}
-    if recommended is not None:
-        del recommended["why"]
-        if options.method is None or find(options.method).name == recommended["method"]:
-            options = SelectOptions(merged(as_flags(recommended), said))
-    return replace(selection_config(options), **counts)
 
 
 def _advice(options: SelectOptions) -> dict[str, Any] | None:

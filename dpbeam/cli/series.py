@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dpbeam.cli.flags import FlagParser, take_verb
 from dpbeam.cli.release import PlannedCommand
-from dpbeam.cli.series_open import FAMILY, config_of, open_series
+from dpbeam.cli.series_open import config_of, open_series
 from dpbeam.cli.series_options import EMPTY_NIGHT, ENCRYPT, NO_PAIRS, VERBS, SeriesOptions
 from dpbeam.cli.series_output import (
     SO_FAR,
@@ -26,6 +26,7 @@ from dpbeam.cli.series_output import (
 from dpbeam.errors import InputError
 from dpbeam.jobs.console import emit, warn
 from dpbeam.jobs.result import file_of, run_release
+from dpbeam.series.family import SeriesConfig
 
 if TYPE_CHECKING:
     from dpbeam.io.sources import InputSummary
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class SeriesCommand(PlannedCommand):
-    family = FAMILY
+    family = SeriesConfig
     plan_flags = ("nights", "first_night", "noisy_counts", "noisy_count_share")
     plan_requires = ("nights",)
     implied_by = "nights"
@@ -51,12 +52,7 @@ class SeriesCommand(PlannedCommand):
         )
 
     def plan(self, options: SeriesOptions) -> SeriesPlan:
-        from dpbeam.series.config import plan_series
-
-        return plan_series(config_of(options))
-
-    def doubts(self, plan: SeriesPlan) -> list[str]:
-        return plan.config.doubts()
+        return config_of(options).plan()
 
 
 COMMAND = SeriesCommand()

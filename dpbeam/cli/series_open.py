@@ -23,21 +23,20 @@ from dpbeam.cli.series_output import (
     stage,
 )
 from dpbeam.errors import InputError
-from dpbeam.families.registry import families
 from dpbeam.jobs.charge import open_charge
 from dpbeam.jobs.checks import check_budget, check_test_key, warn_of_budget, within_arithmetic
 from dpbeam.jobs.console import NothingToDo, warn
 from dpbeam.jobs.uncharged import Uncharged
+from dpbeam.series.family import SeriesConfig
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dpbeam.accounting.ledger import Ledger
     from dpbeam.io.output import OutputTarget
     from dpbeam.io.sinks import OutputColumns
-    from dpbeam.series.config import SeriesConfig, SeriesPlan
+    from dpbeam.series.config import SeriesPlan
     from dpbeam.series.window import SeriesWindow
-
-FAMILY = families()["series"]
 
 
 def open_series(options: SeriesOptions) -> int:
@@ -47,14 +46,13 @@ def open_series(options: SeriesOptions) -> int:
     from dpbeam.io.item_lists import read_items
     from dpbeam.io.output import OutputTarget
     from dpbeam.io.paths import absolute
-    from dpbeam.io.sinks import COUNT
-    from dpbeam.series.config import plan_series, series_ledger
+    from dpbeam.series.config import series_ledger
     from dpbeam.series.store import check_folder_key
-    from dpbeam.series.window import NIGHT
+    from dpbeam.series.window import NIGHT_COLUMN
 
     with within_arithmetic(options):
         config = config_of(options)
-        plan = plan_series(config)
+        plan = config.plan()
     _check_period(options, config)
     target = OutputTarget(options.output, options.output_format)
     # A night's name is longer: refused now, before the window is paid for.
@@ -67,7 +65,7 @@ def open_series(options: SeriesOptions) -> int:
         "format": target.format,
     }
     columns = _columns(options.item_column, options.item_type)
-    columns.check_free((NIGHT, *(() if plan.counts is None else COUNT)))
+    columns.check_free((NIGHT_COLUMN, *plan.config.columns()))
     known = None if options.known is None else read_items(options.known, columns, "--known")
     settings["known_kinds"] = None if known is None else list(columns.kinds)
     warn_of_budget(options, config.doubts())
@@ -82,16 +80,15 @@ def open_series(options: SeriesOptions) -> int:
             user_column="user" if options.user_column is None else options.user_column,
             known_items=known is not None,
         )
-        return _print_plan(options, plan, open_charge("series", options, target), ledger.to_json())
+        return _print_plan(options, plan, open_charge("series", options, target), ledger)
     charge = _charge(options, target)
     window = _window(options, config, known, settings, target)
-    _publish_window(options, window, charge, target, window.ledger().to_json())
+    _publish_window(options, window, charge, target, window.ledger())
     return 0
 
 
 def config_of(options: SeriesOptions) -> SeriesConfig:
     """The settings among the options. Raises InputError."""
-    from dpbeam.series.config import SeriesConfig
     from dpbeam.series.counts import count_share
 
     share = count_share(options.noisy_counts, options.noisy_count_share)
@@ -227,7 +224,7 @@ def _charge(options: SeriesOptions, target: OutputTarget) -> Uncharged:
 
 
 def _publish_window(
-    options: SeriesOptions, window: SeriesWindow, charge: Uncharged, target: OutputTarget, ledger: str
+    options: SeriesOptions, window: SeriesWindow, charge: Uncharged, target: OutputTarget, ledger: Ledger
 ) -> None:
     """Charge the account and put the window's ledger in place; its one file lists what was known before."""
     with window.alone(), target.alone():
@@ -260,7 +257,7 @@ def _publish_window(
 
 
 def _publish(
-    options: SeriesOptions, window: SeriesWindow, charge: Uncharged, target: OutputTarget, ledger: str
+    options: SeriesOptions, window: SeriesWindow, charge: Uncharged, target: OutputTarget, ledger: Ledger
 ) -> None:
     if target.can_finish:  # without an account; with one, what was staged is gone since the reservation
         target.finish()
@@ -272,8 +269,8 @@ def _publish(
     charge.publish(target, ledger)
 
 
-def _print_plan(options: SeriesOptions, plan: SeriesPlan, charge: Uncharged, ledger: str) -> int:
-    lines = [str(part) for part in FAMILY.shown(FAMILY.report(plan))]
+def _print_plan(options: SeriesOptions, plan: SeriesPlan, charge: Uncharged, ledger: Ledger) -> int:
+    lines = [str(part) for part in SeriesConfig.shown(SeriesConfig.report(plan))]
     if preview := charge.preview(ledger):
         lines.append(preview)
     options.say("\n".join([*lines, "dry run: nothing was opened or charged"]))

@@ -90,12 +90,12 @@ def check_names(window: SeriesWindow, names: tuple[str, ...]) -> None:
     Raises:
       InputError: naming `--item_column`.
     """
-    from dpbeam.io.sinks import COUNT, OutputColumns
+    from dpbeam.io.sinks import OutputColumns
     from dpbeam.kernels.canonical import STRING
-    from dpbeam.series.window import NIGHT
+    from dpbeam.series.window import NIGHT_COLUMN
 
-    counts = () if window.plan.counts is None else COUNT
-    OutputColumns(names, (STRING,) * len(names), (NIGHT, *counts))
+    added = (NIGHT_COLUMN, *window.plan.config.columns())
+    OutputColumns(names, (STRING,) * len(names)).check_free(added)
 
 
 def check_ledger_there(target: OutputTarget, night: str) -> None:
@@ -207,7 +207,7 @@ def _write_night(
 ) -> None:
     import numpy as np
 
-    from dpbeam.io.sinks import COUNT, OutputColumns
+    from dpbeam.io.sinks import OutputColumns
     from dpbeam.kernels.canonical import STRING
     from dpbeam.series.state import kinds_of
 
@@ -215,16 +215,16 @@ def _write_night(
     if len(names) != len(kinds):
         names = tuple(f"item_{n}" for n in range(1, len(kinds) + 1)) if len(kinds) > 1 else ("item",)
     counts = window.plan.counts
-    columns = OutputColumns(names, kinds, () if counts is None else COUNT)
+    columns = OutputColumns(names, kinds, window.plan.config.columns())
     numbers = {}
     if counts is not None:
         noisy = state.released_count[state.released_night == number]
-        numbers = dict(zip(columns.numbers, (noisy, np.full(len(noisy), counts.deviation))))
+        numbers = dict(zip(columns.added_names, (noisy, np.full(len(noisy), counts.deviation))))
     so_far = window.released_so_far(state, number, columns.names, columns.kinds)
     try:
         stage(target, new, columns, so_far, numbers)
         target.release = release_of(options, target)
-        target.commit(window.ledger(number).to_json())
+        target.commit(window.ledger(number))
     except BaseException:
         target.abort()
         raise

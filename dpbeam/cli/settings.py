@@ -7,35 +7,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dpbeam.errors import InputError
-from dpbeam.jobs.options import BudgetOptions, InputOptions, Options
-from dpbeam.selection.config import SelectionConfig
+from dpbeam.jobs.options import InputOptions
 
 if TYPE_CHECKING:
     from dpbeam.io.spec import InputSpec
-
-
-_SELECTION = ("max_items_per_user", "min_users", "preset", "noisy_weights")
-
-
-def selection_config(options: BudgetOptions, method: str | None = None) -> SelectionConfig:
-    """The selection settings among the flags, whose names are the fields' names.
-
-    Args:
-      method: where --method is no flag of the command.
-    """
-    chosen = {name: options.said[name] for name in ("method", *_SELECTION) if name in options.said}
-    if method is not None:
-        chosen["method"] = method
-    return SelectionConfig(options.epsilon, options.delta, settings=options.said.get("set"), **chosen)
-
-
-def check_selection(options: BudgetOptions, method: str | None = None) -> None:
-    """Refuse a method or settings that no plan takes, before anything large is imported; `method`: as above.
-
-    Raises:
-      InputError: naming the flag.
-    """
-    selection_config(options, method).request()
 
 
 @contextlib.contextmanager
@@ -49,11 +24,6 @@ def naming_selector(name: str = "--selector") -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(str(error).replace("--method", name)) from None
-
-
-def selection_flags(options: Options) -> list[str]:
-    """Names of the flags that set a selection, its budget and method apart."""
-    return [name for name in options.said if name in (*_SELECTION, "set")]
 
 
 def input_spec(options: InputOptions) -> InputSpec:

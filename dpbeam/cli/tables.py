@@ -10,11 +10,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from dpbeam.families.base import Family, Shown
+from dpbeam.families.base import Release, Shown
 from dpbeam.jobs.console import emit
 
 
-def print_plan(family: Family, report: dict[str, Any]) -> None:
+def print_plan(family: type[Release], report: dict[str, Any]) -> None:
     """Print a plan report of a family."""
     show(lambda console: _plan(family.shown(report), console))
 

@@ -8,11 +8,10 @@ clip follows, and the rest the noise on sums of clipped weights (docs/explanatio
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpbeam.accounting.accountant import sigma_beside
-from dpbeam.accounting.arguments import check_fields
-from dpbeam.accounting.budget import Budget, calibrates
+from dpbeam.accounting.budget import calibrates
 from dpbeam.accounting.events import ComposedEvent
 from dpbeam.counts.counted import CountProgram
 from dpbeam.counts.gathered import NO_ITEMS, public_domain
@@ -21,24 +20,8 @@ from dpbeam.counts.selection import COUNT_DEVIATION, CountNoises
 from dpbeam.engine.planned import check_plan
 from dpbeam.kernels.columns import Columns
 
-
-@dataclass(frozen=True)
-class CountConfig:
-    """What a count is asked to do.
-
-    Attributes:
-      epsilon, delta: the budget of all counts together.
-
-    Raises:
-      InputError: the budget is out of range.
-    """
-
-    epsilon: float
-    delta: float
-
-    def __post_init__(self) -> None:
-        Budget(self.epsilon, self.delta)
-        check_fields(self)
+if TYPE_CHECKING:
+    from dpbeam.counting.family import CountConfig
 
 
 @dataclass(frozen=True)
@@ -52,6 +35,7 @@ class CountPlan:
     config: CountConfig
     noises: CountNoises
     event: ComposedEvent
+    composition: str = "gaussian"
 
     def __post_init__(self) -> None:
         self.program(public_domain(NO_ITEMS))

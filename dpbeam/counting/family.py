@@ -1,40 +1,64 @@
-"""The family `count`."""
+"""The kind of release `count`: noisy numbers of users of the items of a public list."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.families.base import Family, Recalibrated, Shown, Table
+from dpbeam.accounting.budget import Budget
+from dpbeam.counts import DEVIATION, NOISY_COUNT
+from dpbeam.families.base import OutputColumn, Release, Shown, Table
 
 if TYPE_CHECKING:
-    from dpbeam.accounting.ledger import Ledger
     from dpbeam.counting.config import CountPlan
 
+#: Clips of which the deviation of a count is shown.
+_CLIPS = (1, 10, 100, 1_000)
 
-class Count(Family):
-    """Noisy numbers of users of the items of a public list."""
 
-    name = method = "count"
+@dataclass(frozen=True)
+class CountConfig(Release):
+    """Noisy numbers of users of the items of a public list.
+
+    Attributes:
+      epsilon, delta: the budget of all counts together.
+
+    Raises:
+      InputError: the budget is out of range.
+    """
+
+    name = writes = "count"
     summary = "noisy numbers of users of the items of a public list"
+    added = (OutputColumn(NOISY_COUNT, int), OutputColumn(DEVIATION, float))
 
-    def ledger(self, plan: CountPlan, **run: Any) -> Ledger:
-        from dpbeam.counting.report import count_ledger
+    def __post_init__(self) -> None:
+        Budget(self.epsilon, self.delta)
+        super().__post_init__()
 
-        return count_ledger(plan, **run)
+    def plan(self, *public: Any) -> CountPlan:
+        from dpbeam.counting.config import plan_count
 
-    def recalibrated(self, ledger: Ledger) -> Recalibrated:
-        from dpbeam.counting.config import CountConfig, plan_count
+        return plan_count(self)
 
-        plan = plan_count(CountConfig(ledger.epsilon, ledger.delta))
-        return Recalibrated(plan.event, stated=plan.parameters())
+    def stated(self) -> dict[str, Any]:
+        return {**super().stated(), "public_domain": True, "noisy_counts": True}
 
-    def report(self, plan: CountPlan) -> dict[str, Any]:
-        from dpbeam.counting.report import count_report
+    @classmethod
+    def follows(cls, plan: CountPlan) -> dict[str, Any]:
+        return plan.parameters()
 
-        return count_report(plan)
+    @classmethod
+    def report(cls, plan: CountPlan) -> dict[str, Any]:
+        return {
+            **super().report(plan),
+            "histogram_deviation": plan.noises.histogram_sigma,
+            "deviations": [{"clip": c, "deviation": math.sqrt(c) * plan.noises.sigma} for c in _CLIPS],
+        }
 
-    def shown(self, report: Mapping[str, Any]) -> Iterator[Shown]:
+    @classmethod
+    def shown(cls, report: Mapping[str, Any]) -> Iterator[Shown]:
         yield f"count  epsilon {report['epsilon']:g}  delta {report['delta']:g}"
         rows = [("of the histogram of listed items per user", f"{report['histogram_deviation']:.4f}")]
         for row in report["deviations"]:
@@ -42,6 +66,3 @@ class Count(Family):
         yield Table(
             ("standard deviation", "users"), tuple(rows), "Noise; the clip follows from the histogram"
         )
-
-    def beside_items(self, parameters: Mapping[str, Any]) -> tuple[int, int]:
-        return 0, 2

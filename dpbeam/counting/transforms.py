@@ -7,12 +7,13 @@ from typing import Any
 
 from typing_extensions import Unpack
 
-from dpbeam.counting.config import CountConfig, plan_count
+from dpbeam.counting.config import plan_count
+from dpbeam.counting.family import CountConfig
 from dpbeam.counts.gathered import public_domain
-from dpbeam.counts.selection import COUNT_FIELDS
 from dpbeam.errors import InputError, naming_arguments
 from dpbeam.rows.elements import Field, PairFields
 from dpbeam.rows.lists import ListedItems
+from dpbeam.selection.columns import arrow_fields
 from dpbeam.selection.pipeline_run import RunArguments
 from dpbeam.selection.sizes import choose_sizes
 from dpbeam.selection.transforms import ProgramTransform, asked_for, check_sizes
@@ -70,7 +71,7 @@ class CountItems(ProgramTransform):
                 plan.program(public_domain(listed.items)),
                 choose_sizes(pairs, num_shards, item_bytes),
                 fields=fields,
-                released=COUNT_FIELDS,
+                released=arrow_fields(plan.config.columns()),
                 as_batches=as_batches,
                 domain=listed,
                 **run,

@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from dpbeam.accounting.noise import NoiseSpec
+from dpbeam.counts import DEVIATION, NOISY_COUNT
 from dpbeam.counts.counted import COUNT, CountedProgram
 from dpbeam.counts.gathered import WEIGHTS, gather, histogram
-from dpbeam.counts.selection import DEVIATION, NOISY_COUNT, USERS_PER_WEIGHT, CountNoises, SummedCounts
+from dpbeam.counts.selection import USERS_PER_WEIGHT, CountNoises, SummedCounts
 from dpbeam.counts.user_rounds import INSIDE, OTHERS, WEIGHT
 from dpbeam.engine.program import Decided, Draw, HubNoise, Keys, Program
 from dpbeam.kernels.canonical import METADATA_KEY

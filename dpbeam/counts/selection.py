@@ -16,7 +16,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from dpbeam.accounting.accountant import sigma_beside
 from dpbeam.accounting.budget import two_parts
@@ -24,6 +23,7 @@ from dpbeam.accounting.events import ComposedEvent, GaussianEvent
 from dpbeam.accounting.gaussian import check_positive, split_sigma
 from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.accounting.peeling import check_rounds
+from dpbeam.counts import DEVIATION, NOISY_COUNT
 from dpbeam.counts.counted import CountedProgram
 from dpbeam.counts.items_per_user import BIAS, HISTOGRAM_SHARE, clip_losses
 from dpbeam.counts.user_rounds import INSIDE, WAY, WEIGHT, UserRounds
@@ -33,14 +33,6 @@ from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.grid import UNITS
 from dpbeam.kernels.shards import Shard
 
-#: Columns of the output: a whole number, and its standard deviation, the same for all items.
-NOISY_COUNT, DEVIATION = "noisy_count", "noisy_count_sd"
-NUMBER_TYPES = {NOISY_COUNT: pa.int64()}
-#: Where every row has them.
-COUNT_FIELDS = (
-    pa.field(NOISY_COUNT, pa.int64(), nullable=False),
-    pa.field(DEVIATION, pa.float64(), nullable=False),
-)
 USERS_PER_WEIGHT = "users per weight"
 #: In the parameters of a ledger: what a noisy count's deviation is a multiple of.
 COUNT_DEVIATION = "noisy_count_sd_per_sqrt_item"

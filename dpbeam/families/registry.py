@@ -7,30 +7,30 @@ import importlib
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from dpbeam.families.base import Family
+from dpbeam.families.base import Release
 
-#: module:class of every family, in the order of help.
+#: module:class of the settings of every family, in the order of help.
 _FAMILIES = (
-    "dpbeam.selection.family:Select",
-    "dpbeam.topk.family:TopK",
-    "dpbeam.packing.family:Pack",
-    "dpbeam.hitting.family:HittingSet",
-    "dpbeam.counting.family:Count",
-    "dpbeam.series.family:Series",
+    "dpbeam.selection.config:SelectionConfig",
+    "dpbeam.topk.family:TopKConfig",
+    "dpbeam.packing.family:PackingConfig",
+    "dpbeam.hitting.family:HittingSetConfig",
+    "dpbeam.counting.family:CountConfig",
+    "dpbeam.series.family:SeriesConfig",
 )
 
 
 @functools.cache
-def families() -> Mapping[str, Family]:
+def families() -> Mapping[str, type[Release]]:
     """All families by the names of their commands."""
-    made = {}
+    kinds = {}
     for entry in _FAMILIES:
         module, name = entry.split(":")
-        family = getattr(importlib.import_module(module), name)()
-        made[family.name] = family
-    return MappingProxyType(made)
+        kind = getattr(importlib.import_module(module), name)
+        kinds[kind.name] = kind
+    return MappingProxyType(kinds)
 
 
-def family_of(method: str) -> Family | None:
+def family_of(method: str) -> type[Release] | None:
     """The family that writes ledgers of a method; None for what no family of this version writes."""
     return next((family for family in families().values() if family.wrote(method)), None)

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dpbeam.accounting.accountant import account
-from dpbeam.accounting.arguments import check_fields, instance
 from dpbeam.accounting.budget import Budget, calibrates, check_share
 from dpbeam.accounting.events import ComposedEvent, FirstHitEvent
 from dpbeam.accounting.search import largest_fitting
@@ -21,12 +20,15 @@ from dpbeam.counts.gathered import NO_ITEMS, public_domain
 from dpbeam.errors import InputError, param
 from dpbeam.hitting.program import HittingSetProgram
 from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.domain import DEFAULT_SELECTOR
 from dpbeam.selection.plan import SelectionPlan
-from dpbeam.topk.config import TopKConfig, plan_topk
+from dpbeam.topk.config import plan_topk
+from dpbeam.topk.family import TopKConfig
+
+if TYPE_CHECKING:
+    from dpbeam.hitting.family import HittingSetConfig
 
 MAX_K = 10_000
-#: The selector that misses the fewest users at equal budget over both data sets (docs/explanation/hitting_set.md).
-DEFAULT_SELECTOR = "gsu"
 FIRST_HIT = "first-hit"
 _LEAST_SHARE, _MOST_SHARE = 0.3, 0.9
 #: Probabilities with which users take part, from which the plan takes one.
@@ -37,59 +39,6 @@ _BISECTIONS = 30
 _LARGEST_RANGE = 32.0
 _ROOM = 1 - 1e-12
 _LABEL = "hitting set"
-
-
-@dataclass(frozen=True)
-class HittingSetConfig:
-    """What a hitting-set job is asked to do.
-
-    Attributes:
-      epsilon, delta: the budget of all stages together.
-      k: number of items.
-      selection: settings of the selection of a domain (default: `DEFAULT_SELECTOR`); its epsilon and delta are ignored,
-        they follow from the share.
-      selector_share: share of epsilon and delta that the selection gets (default: `default_share`).
-      public_domain: the domain is public: there is no selection.
-    """
-
-    epsilon: float
-    delta: float
-    k: int
-    selection: SelectionConfig | None = None
-    selector_share: float | None = None
-    public_domain: bool = False
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        instance("selection", self.selection, SelectionConfig, optional=True)
-
-
-def hitting_set_config(
-    epsilon: float,
-    delta: float,
-    k: int,
-    *,
-    selector: str | None = None,
-    selector_share: float | None = None,
-    public_domain: bool = False,
-    **settings: Any,
-) -> HittingSetConfig:
-    """The settings of a hitting set from keyword arguments.
-
-    Args:
-      selector, settings: of the selection of a domain.
-
-    Raises:
-      InputError: a setting belongs to a selection, and there is none.
-      TypeError: no method has such a setting.
-    """
-    selection = None
-    if not public_domain:
-        method = DEFAULT_SELECTOR if selector is None else selector
-        selection = SelectionConfig(epsilon, delta, method, **settings)
-    elif selector is not None or any(value is not None for value in settings.values()):
-        raise InputError("domain leaves no selection: drop selector and its settings")
-    return HittingSetConfig(epsilon, delta, k, selection, selector_share, public_domain)
 
 
 @dataclass(frozen=True)

@@ -28,14 +28,13 @@ from dpbeam.engine.extended import Extended
 from dpbeam.engine.planned import check_plan
 from dpbeam.engine.program import Decided, Draw, Keys, Program, Reply, ReplyColumn, Weighed
 from dpbeam.hitting.cover import Choose, Cover, next_item, peel
-from dpbeam.kernels.canonical import METADATA_KEY
 from dpbeam.kernels.columns import Columns, narrow
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.pairs import Block, kinds_column, positions_in
 from dpbeam.kernels.shards import Shard
 from dpbeam.randomness import KeyedBits, RunKey, prf_bits
 from dpbeam.randomness.discrete import coins, gumbel_peel
-from dpbeam.topk.program import ITEM, RANK
+from dpbeam.topk.program import ranking_of
 
 if TYPE_CHECKING:
     from dpbeam.hitting.config import HittingSetPlan
@@ -184,12 +183,7 @@ class HittingSetProgram(Extended):
         chosen = state["chosen"]
         if not len(chosen):
             return None
-        schema = pa.schema(
-            [(RANK, pa.int64()), (ITEM, pa.large_binary())],
-            metadata={METADATA_KEY: state["kinds"][0].as_py()},
-        )
-        columns = [pa.array(np.arange(1, len(chosen) + 1)), state["items"].take(pa.array(chosen))]
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
+        return ranking_of(state["items"].take(pa.array(chosen)), None, state["kinds"][0].as_py())
 
 
 def taking_part(rate: float, user_fp: np.ndarray, keys: Keys) -> np.ndarray:

@@ -9,14 +9,15 @@ from apache_beam.pvalue import PCollection
 
 from dpbeam.counts.gathered import public_domain
 from dpbeam.errors import naming_arguments
-from dpbeam.hitting.config import HittingSetConfig, hitting_set_config, plan_hitting_set
+from dpbeam.hitting.config import plan_hitting_set
+from dpbeam.hitting.family import HittingSetConfig
 from dpbeam.hitting.program import GATHERED_PAIRS, HittingSetProgram
 from dpbeam.rows.elements import Field, PairFields
 from dpbeam.rows.lists import ListedItems
+from dpbeam.selection.columns import arrow_fields
 from dpbeam.selection.pipeline_run import of_run
 from dpbeam.selection.sizes import choose_sizes
 from dpbeam.selection.transforms import ProgramTransform, asked_for, check_sizes
-from dpbeam.topk.transforms import RANK_FIELD
 
 #: A job of more trips than this may be too deep for an engine; `dpbeam hitting-set` runs a chain of jobs.
 TRIPS_IN_ONE_JOB = 128
@@ -74,7 +75,7 @@ class HittingSet(ProgramTransform):
         run, settings = of_run(more)
         with naming_arguments():
             config = asked_for(
-                hitting_set_config,
+                HittingSetConfig.of_arguments,
                 HittingSetConfig,
                 config,
                 epsilon=epsilon,
@@ -99,7 +100,7 @@ class HittingSet(ProgramTransform):
                 ),
                 choose_sizes(pairs, num_shards, item_bytes),
                 fields=fields,
-                released=[RANK_FIELD],
+                released=arrow_fields(config.columns()),
                 as_batches=as_batches,
                 domain=listed,
                 **run,

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import MutableMapping, Sequence
 from typing import Any
 
-from dpbeam.counting.config import CountConfig, plan_count
-from dpbeam.counting.report import count_ledger
-from dpbeam.counts.selection import DEVIATION, NOISY_COUNT
+from dpbeam.counting.family import CountConfig
 from dpbeam.errors import InputError, naming_arguments
 from dpbeam.in_memory.select import (
     Selection,
@@ -55,15 +53,14 @@ def count(
         raise InputError("domain is required: the items to count, which must be public")
     key = run_key(insecure_test_key)
     with naming_arguments():
-        plan = plan_count(CountConfig(epsilon, delta))
+        plan = CountConfig(epsilon, delta).plan()
     warn_of_budget(epsilon, delta)
-    added = dict.fromkeys((NOISY_COUNT, DEVIATION), "count")
-    pairs = input_pairs(data, user, item, item_type, on_null, not_private_counts, added)
+    pairs = input_pairs(data, user, item, item_type, on_null, not_private_counts, CountConfig.added)
     pairs, listed = within_domain(pairs, domain, data, user)
     assert listed is not None
-    ledger = count_ledger(
+    ledger = CountConfig.ledger(
         plan, input_parameters=pairs.parameters, fixed_key=key.insecure, privacy_unit=pairs.privacy_unit
     )
     ledger.verify()
     released, _ = released_by(plan.program(listed), pairs, key)
-    return Selection(released_table(released, None, pairs.names, pairs.kinds, tuple(added)), ledger)
+    return Selection(released_table(released, None, pairs.names, pairs.kinds, CountConfig.added), ledger)

@@ -9,12 +9,10 @@ from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 from dpbeam.errors import naming_arguments
-from dpbeam.hitting.config import hitting_set_config, plan_hitting_set
+from dpbeam.hitting.family import HittingSetConfig
 from dpbeam.hitting.program import HittingSetProgram
-from dpbeam.hitting.report import hitting_set_ledger
 from dpbeam.in_memory.select import input_pairs, run_key, warn_of_budget
 from dpbeam.in_memory.top_k import RankedItems, ranked, within_domain
-from dpbeam.topk.program import RANK
 
 
 def hitting_set(
@@ -56,29 +54,19 @@ def hitting_set(
       InputError, TypeError: as `dpbeam.select`.
     """
     key = run_key(insecure_test_key)
+    values = {
+        "epsilon": epsilon,
+        "delta": delta,
+        "k": k,
+        "selector": selector,
+        "selector_share": selector_share,
+        "max_items_per_user": max_items_per_user,
+        "preset": preset,
+        "settings": settings,
+    }
     with naming_arguments():
-        config = hitting_set_config(
-            epsilon,
-            delta,
-            k,
-            selector=selector,
-            selector_share=selector_share,
-            public_domain=domain is not None,
-            max_items_per_user=max_items_per_user,
-            preset=preset,
-            **settings,
-        )
-        plan = plan_hitting_set(config)
-    warn_of_budget(epsilon, delta, [] if plan.selection is None else plan.selection.config.doubts())
-    pairs = input_pairs(
-        data, user, item, item_type, on_null, not_private_counts, added={RANK: "the order of the items"}
-    )
+        plan = HittingSetConfig.asked(values, None if domain is None else "domain").plan()
+    warn_of_budget(epsilon, delta, plan.config.doubts())
+    pairs = input_pairs(data, user, item, item_type, on_null, not_private_counts, plan.config.columns())
     pairs, listed = within_domain(pairs, domain, data, user)
-    ledger = hitting_set_ledger(
-        plan,
-        input_parameters=pairs.parameters,
-        fixed_key=key.insecure,
-        privacy_unit=pairs.privacy_unit,
-    )
-    ledger.verify()
-    return RankedItems(ranked(HittingSetProgram(plan, listed, gather=True), pairs, key), ledger)
+    return ranked(plan, HittingSetProgram(plan, listed, gather=True), pairs, key)

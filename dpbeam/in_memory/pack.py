@@ -24,18 +24,17 @@ from dpbeam.kernels.canonical import STRING, Kinds, decode, encode, plain
 from dpbeam.kernels.columns import Columns
 from dpbeam.packing.batches import (
     AGENT,
-    ALLOCATION,
     agent_batch,
     agent_messages,
     check_agents,
     check_numbers,
     list_matrix,
 )
-from dpbeam.packing.config import Market, PackingConfig, PackingPlan, make_plan, resources_of
+from dpbeam.packing.config import Market, PackingPlan, make_plan, resources_of
+from dpbeam.packing.family import ALLOCATION, ROW_NOTE, PackingConfig
 from dpbeam.packing.market import build_agents
 from dpbeam.packing.posted import Posted
 from dpbeam.packing.program import PackingProgram
-from dpbeam.packing.report import ROW_NOTE, packing_ledger
 from dpbeam.randomness import RunKey
 
 _ROWS_AT_ONCE = 1_000_000
@@ -76,8 +75,17 @@ def pack(
     demand: str | Sequence[str] | None = None,
     num_agents: int | None = None,
     max_value: float = 1.0,
+    alpha: float = 0.1,
+    failure_probability: float = 1e-3,
+    integral: bool = False,
+    start_rounds: int = 30,
+    start_share: float = 0.1,
+    settle_share: float = 0.1,
+    max_rounds: int = 1_000,
+    margin: bool = True,
+    max_resources_per_agent: int | None = None,
+    allow_small_supply: bool = False,
     insecure_test_key: str | None = None,
-    **settings: Any,
 ) -> Packed:
     """Allocates scarce resources among agents, under (epsilon, delta)-joint differential privacy.
 
@@ -96,8 +104,9 @@ def pack(
         of a two-dimensional array.
       num_agents: how many agents there publicly are, by default the rows.
       max_value: public bound of the values.
+      alpha, failure_probability, integral, start_rounds, start_share, settle_share, max_rounds, margin,
+        max_resources_per_agent, allow_small_supply: as of `PackingConfig`.
       insecure_test_key: a fixed key for tests; the result is then NOT PRIVATE.
-      settings: fields of `PackingConfig`.
 
     Raises:
       InputError: settings are out of range, the supply is too small, or a column is missing or holds something else
@@ -108,7 +117,20 @@ def pack(
         resources = resources_of(supplies)
     with naming_arguments():
         agents, values, demands, columns = _columns(data, agent, value, demand, [r.name for r in resources])
-        config = PackingConfig(epsilon, delta, **settings)
+        config = PackingConfig(
+            epsilon,
+            delta,
+            alpha,
+            failure_probability,
+            integral,
+            start_rounds,
+            start_share,
+            settle_share,
+            max_rounds,
+            margin,
+            max_resources_per_agent,
+            allow_small_supply,
+        )
         plan = _plan(config, resources, num_agents, len(agents), max_value)
     warn_of_budget(epsilon, delta, users=plan.market.num_agents)
     ids, kind = encode(agents, f"column '{agent}'")
@@ -116,7 +138,7 @@ def pack(
     names = columns if len(columns) == plan.size else [columns[0]] * plan.size
     check_numbers(values, demands, plan.market, value, names)
     about = {"agent_column": agent, "value_column": value, "demand_columns": list(columns)}
-    ledger = packing_ledger(plan, fixed_key=key.insecure, input_parameters=about)
+    ledger = PackingConfig.ledger(plan, fixed_key=key.insecure, input_parameters=about)
     kinds = Kinds(kind or STRING, (kind or STRING,))
     batch = agent_batch(ids, values, demands, kinds.metadata())
     with naming_arguments():

@@ -7,7 +7,7 @@ returns holds released items and the ledger alone; neither pairs nor key outlive
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +20,11 @@ from dpbeam.accounting.budget import doubts
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.release import Others
 from dpbeam.counts.gathered import public_domain
-from dpbeam.counts.selection import DEVIATION, NOISY_COUNT
 from dpbeam.engine.in_process import Released, build_blocks, output_batches, run_trips
 from dpbeam.engine.program import Keys, Program
 from dpbeam.errors import InputError, naming_arguments
+from dpbeam.families.base import OutputColumn
+from dpbeam.families.registry import family_of
 from dpbeam.in_memory.frames import Column, column, frame_columns, has_column, is_frame, same_length
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import ID_KINDS, STRING, Kinds
@@ -35,7 +36,6 @@ from dpbeam.selection.columns import released_columns
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.known import KNOWN, NEW, differences, named_release
 from dpbeam.selection.ledger import one_value_of, others_in, selection_ledger
-from dpbeam.selection.plan import make_plan
 from dpbeam.selection.sizes import choose_sizes
 from dpbeam.selectors.registry import DEFAULT_METHOD
 
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
-WEIGHT = "noisy_weight"
 _ROWS_PER_BATCH = 1_000_000
 
 
@@ -67,10 +66,11 @@ class Selection:
     @property
     def items(self) -> list[Any]:
         """The released items; tuples where there are several item columns."""
-        parameters = self.ledger.parameters
-        numbers = 2 if parameters.get("noisy_counts") else int(bool(parameters.get("noisy_weights")))
-        numbers += KNOWN in parameters
-        names = self.table.schema.names[: self.table.num_columns - numbers]
+        family = family_of(self.ledger.method)
+        assert family is not None
+        added = family.columns_of(self.ledger.parameters)
+        before = sum(one.before for one in added)
+        names = self.table.schema.names[before : self.table.num_columns - len(added) + before]
         columns = [self.table[name].to_pylist() for name in names]
         return columns[0] if len(columns) == 1 else list(zip(*columns))
 
@@ -167,28 +167,25 @@ def select(
       TypeError: no method has such a setting.
     """
     key = run_key(insecure_test_key)
+    values = {
+        "epsilon": epsilon,
+        "delta": delta,
+        "method": method,
+        "max_items_per_user": max_items_per_user,
+        "min_users": min_users,
+        "preset": preset,
+        "noisy_weights": noisy_weights,
+        "noisy_counts": noisy_counts,
+        "noisy_count_share": noisy_count_share,
+        "others": others,
+        "settings": settings,
+    }
     with naming_arguments():
-        config = SelectionConfig(
-            epsilon,
-            delta,
-            method,
-            max_items_per_user=max_items_per_user,
-            min_users=min_users,
-            preset=preset,
-            noisy_weights=noisy_weights,
-            noisy_counts=noisy_counts,
-            noisy_count_share=noisy_count_share,
-            others=others,
-            **settings,
-        )
-        plan = make_plan(config)
+        plan = SelectionConfig.asked(values).plan()
     warn_of_budget(epsilon, delta, plan.config.doubts())
     with naming_arguments():
         earlier = tuple(arguments.instance("known", result, Selection) for result in _listed_results(known))
-    numbers = _numbers(plan.config)
-    added = dict.fromkeys(numbers, "noisy_counts" if plan.config.noisy_counts else "noisy_weights")
-    if earlier:
-        added[NEW] = "known"
+    added = plan.config.columns(*([KNOWN] if earlier else []))
     pairs = input_pairs(data, user, item, item_type, on_null, not_private_counts, added)
     names, kinds = pairs.names, pairs.kinds
     listed = None if public_items is None else public_list(public_items, data, user, pairs, "public_items")
@@ -211,7 +208,7 @@ def select(
         program, listed = plan.program_beside(public_domain(listed)), None
     private = pairs if listed is None else pairs.filtered(listed, keep=False)
     released, broadcast = released_by(program, private, key)
-    table = released_table(released, listed, names, kinds, numbers, known_items)
+    table = released_table(released, listed, names, kinds, added, known_items)
     return Selection(table, ledger, others_in(plan, broadcast))
 
 
@@ -340,12 +337,12 @@ def input_pairs(
     item_type: str | Sequence[str] | None,
     on_null: str,
     counts: MutableMapping[str, int] | None = None,
-    added: Mapping[str, str] | None = None,
+    added: Iterable[OutputColumn] = (),
 ) -> InputPairs:
     """The pairs that a caller hands over; arguments as of `select`.
 
     Args:
-      added: columns of the result besides the items -> what adds them.
+      added: columns of the result besides the items.
 
     Raises:
       InputError: as `select`.
@@ -357,7 +354,7 @@ def input_pairs(
         if arguments.text("on_null", on_null) not in ("error", "drop"):
             raise InputError(f"on_null must be error or drop, got {on_null!r}")
     names = several_names("item", item)
-    check_names(names, added or {})
+    check_names(names, added)
     declared = declared_types(item_type, names)
     users, *items = _columns(data, user, names)
     kinds = tuple(_kind_of(c, kind) for c, kind in zip(items, declared))
@@ -377,13 +374,6 @@ def input_pairs(
     )
 
 
-def _numbers(config: SelectionConfig) -> tuple[str, ...]:
-    """Names of the columns of numbers beside the items."""
-    if config.noisy_counts:
-        return (NOISY_COUNT, DEVIATION)
-    return (WEIGHT,) if config.noisy_weights else ()
-
-
 def several_names(argument: str, value: str | Sequence[str]) -> tuple[str, ...]:
     """One name or several. Raises InputError naming the argument."""
     with naming_arguments():
@@ -391,13 +381,14 @@ def several_names(argument: str, value: str | Sequence[str]) -> tuple[str, ...]:
         return tuple(arguments.text(argument, name) for name in names)
 
 
-def check_names(names: tuple[str, ...], added: Mapping[str, str]) -> None:
+def check_names(names: tuple[str, ...], added: Iterable[OutputColumn]) -> None:
     """Refuse names of item columns that do not differ, or that the result needs. Raises InputError."""
     if not names or len(set(names)) < len(names):
         raise InputError("item names one column or several different ones")
-    for name, what in added.items():
-        if name in names and len(names) > 1:
-            raise InputError(f"item: '{name}' is the column that {what} adds; rename yours")
+    for other in added:
+        if other.name in names and len(names) > 1:
+            what = other.setting or "the result"
+            raise InputError(f"item: '{other.name}' is the column that {what} adds; rename yours")
 
 
 def declared_types(item_type: str | Sequence[str] | None, names: tuple[str, ...]) -> tuple[str | None, ...]:
@@ -528,21 +519,24 @@ def released_table(
     public: pa.Array | None,
     names: tuple[str, ...],
     kinds: tuple[str, ...],
-    numbers: tuple[str, ...],
+    added: Sequence[OutputColumn],
     known: pa.Array | None = None,
 ) -> pa.Table:
     """The released and the public items, in the order of their bytes: as the command writes them.
 
     Args:
+      added: the columns beside the items.
       known: items that are not new, where a column says so; None: there is none.
     """
     items, weights = released.items, released.noisy_weight
     if public is not None:
         items = pa.concat_arrays([items, public])
         weights = np.concatenate([weights, np.full((len(public), *weights.shape[1:]), np.nan)])
+    numbers = [one.name for one in added if one.name != NEW]
     width = -1 if len(items) else max(1, len(numbers))
     beside = dict(zip(numbers, weights.reshape(len(items), width).T))
     if known is not None:
         beside[NEW] = ~canonical.is_listed(items, known).to_numpy(zero_copy_only=False)
     names = names if len(names) > 1 else ("item",)
-    return pa.Table.from_arrays(released_columns(items, beside, kinds), names=[*names, *beside])
+    columns = released_columns(items, beside, kinds, added)
+    return pa.Table.from_arrays(columns, names=[*names, *(one.name for one in added)])

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from dpbeam.accounting import arguments
 from dpbeam.accounting.ledger import Ledger
-from dpbeam.counts.selection import DEVIATION, NOISY_COUNT
 from dpbeam.engine.in_process import Released
 from dpbeam.errors import InputError, naming_arguments
 from dpbeam.in_memory.frames import column
@@ -31,12 +30,12 @@ from dpbeam.in_memory.select import (
 )
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import METADATA_KEY, STRING, Kinds
-from dpbeam.series.config import SeriesConfig
 from dpbeam.series.counts import count_share
+from dpbeam.series.family import SeriesConfig
 from dpbeam.series.folder import Folder
 from dpbeam.series.schedule import DEFAULT_PRESET
 from dpbeam.series.state import kinds_of
-from dpbeam.series.window import NIGHT, SeriesWindow
+from dpbeam.series.window import NIGHT_COLUMN, SeriesWindow
 
 
 class Series:
@@ -111,7 +110,7 @@ class Series:
                 noisy_count_share=count_share(noisy_counts, noisy_count_share),
             )
             warn_of_budget(epsilon, delta, config.doubts())
-            check_names(names, {NIGHT: "released", **_added(config.noisy_count_share is not None)})
+            check_names(names, (NIGHT_COLUMN, *config.columns()))
             kinds = tuple(kind or STRING for kind in declared_types(item_type, names))
             listed = None if known is None else listed_items(known, names, kinds, "known")
             declared = None if item_type is None and known is None else list(kinds)
@@ -178,7 +177,7 @@ class Series:
             window.settings["item_type"],
             on_null,
             not_private_counts,
-            _added(window.plan.counts is not None),
+            window.plan.config.columns(),
         )
         # Users of a column without a type and a value fit any type of other nights.
         user, *held = pairs.types
@@ -198,7 +197,7 @@ class Series:
             None,
             names,
             _item_kinds(state.kinds, names),
-            () if counts is None else (NOISY_COUNT, DEVIATION),
+            window.plan.config.columns(),
         )
         return Selection(table, self._ledger(number))
 
@@ -242,11 +241,6 @@ class Series:
         ledger = self._window.ledger(night)
         ledger.verify()
         return ledger
-
-
-def _added(counts: bool) -> dict[str, str]:
-    """Columns of a result besides the items -> what adds them."""
-    return dict.fromkeys((NOISY_COUNT, DEVIATION), "noisy_counts") if counts else {}
 
 
 def _item_kinds(metadata: bytes, names: tuple[str, ...]) -> tuple[str, ...]:

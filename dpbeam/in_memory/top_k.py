@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import MutableMapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from dpbeam.counts.gathered import public_domain
@@ -26,9 +25,10 @@ from dpbeam.in_memory.select import (
 from dpbeam.kernels import canonical
 from dpbeam.kernels.columns import Columns
 from dpbeam.randomness import RunKey
-from dpbeam.topk.config import plan_topk, topk_config
-from dpbeam.topk.program import NOISY_COUNT, RANK, topk_program
-from dpbeam.topk.report import topk_ledger
+from dpbeam.selection.columns import ARROW_TYPES
+from dpbeam.selection.domain import DomainRelease
+from dpbeam.topk.family import TopKConfig
+from dpbeam.topk.program import topk_program
 
 
 class RankedItems(Selection):
@@ -37,14 +37,6 @@ class RankedItems(Selection):
     The table has the columns `rank`, from 1, `item`, or the names of several item columns, and where asked for
     `noisy_count`.
     """
-
-    @property
-    def items(self) -> list[Any]:
-        """The items in rank order; tuples where there are several item columns."""
-        counted = self.ledger.parameters.get("noisy_count_deviation") is not None
-        names = self.table.schema.names[1 : self.table.num_columns - int(counted)]
-        columns = [self.table[name].to_pylist() for name in names]
-        return columns[0] if len(columns) == 1 else list(zip(*columns))
 
 
 def top_k(
@@ -93,32 +85,26 @@ def top_k(
       InputError, TypeError: as `dpbeam.select`.
     """
     key = run_key(insecure_test_key)
+    values = {
+        "epsilon": epsilon,
+        "delta": delta,
+        "k": k,
+        "mechanism": mechanism,
+        "selector": selector,
+        "selector_share": selector_share,
+        "kbar": kbar,
+        "noisy_counts": noisy_counts,
+        "noisy_count_share": noisy_count_share,
+        "max_items_per_user": max_items_per_user,
+        "preset": preset,
+        "settings": settings,
+    }
     with naming_arguments():
-        config = topk_config(
-            epsilon,
-            delta,
-            k,
-            mechanism=mechanism,
-            selector=selector,
-            selector_share=selector_share,
-            public_domain=domain is not None,
-            kbar=kbar,
-            noisy_counts=noisy_counts,
-            noisy_count_share=noisy_count_share,
-            max_items_per_user=max_items_per_user,
-            preset=preset,
-            **settings,
-        )
-        plan = plan_topk(config)
-    warn_of_budget(epsilon, delta, [] if plan.selection is None else plan.selection.config.doubts())
-    added = {RANK: "the order of the items", **({NOISY_COUNT: "noisy_counts"} if noisy_counts else {})}
-    pairs = input_pairs(data, user, item, item_type, on_null, not_private_counts, added)
+        plan = TopKConfig.asked(values, None if domain is None else "domain").plan()
+    warn_of_budget(epsilon, delta, plan.config.doubts())
+    pairs = input_pairs(data, user, item, item_type, on_null, not_private_counts, plan.config.columns())
     pairs, listed = within_domain(pairs, domain, data, user)
-    ledger = topk_ledger(
-        plan, input_parameters=pairs.parameters, fixed_key=key.insecure, privacy_unit=pairs.privacy_unit
-    )
-    ledger.verify()
-    return RankedItems(ranked(topk_program(plan, listed), pairs, key, noisy_counts=noisy_counts), ledger)
+    return ranked(plan, topk_program(plan, listed), pairs, key)
 
 
 def within_domain(pairs: InputPairs, domain: Any, data: Any, user: str) -> tuple[InputPairs, Columns | None]:
@@ -136,14 +122,21 @@ def within_domain(pairs: InputPairs, domain: Any, data: Any, user: str) -> tuple
     return pairs.filtered(items, keep=True), public_domain(items)
 
 
-def ranked(program: Program, pairs: InputPairs, key: RunKey, *, noisy_counts: bool = False) -> pa.Table:
-    """Run a program whose hub gives a ranking; its table."""
+def ranked(plan: Any, program: Program, pairs: InputPairs, key: RunKey) -> RankedItems:
+    """Run the program of a plan whose hub gives a ranking."""
+    config: DomainRelease = plan.config
+    ledger = config.ledger(
+        plan, input_parameters=pairs.parameters, fixed_key=key.insecure, privacy_unit=pairs.privacy_unit
+    )
+    ledger.verify()
     batches, _ = run_program(program, pairs, key)
     batch = batches[0] if batches else None
     items = pa.array([], pa.large_binary()) if batch is None else batch.column("item")
-    columns = [pa.array(np.arange(1, len(items) + 1)), *canonical.decode(items, pairs.kinds)]
-    names = [RANK, *(pairs.names if len(pairs.names) > 1 else ("item",))]
-    if noisy_counts:
-        columns.append(pa.array([], pa.int64()) if batch is None else batch.column(NOISY_COUNT))
-        names.append(NOISY_COUNT)
-    return pa.Table.from_arrays(columns, names=names)
+    names = pairs.names if len(pairs.names) > 1 else ("item",)
+    own = dict(zip(names, canonical.decode(items, pairs.kinds)))
+    beside = {
+        one.name: pa.array([], ARROW_TYPES[one.type]) if batch is None else batch.column(one.name)
+        for one in config.columns()
+    }
+    before = {one.name: beside.pop(one.name) for one in config.columns() if one.before}
+    return RankedItems(pa.table({**before, **own, **beside}), ledger)

@@ -35,7 +35,6 @@ from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import ID_KINDS, INT, STRING, Kinds, kind_of_type
 from dpbeam.packing.batches import (
     AGENT,
-    ALLOCATION,
     agent_batch,
     check_agents,
     check_numbers,
@@ -43,7 +42,7 @@ from dpbeam.packing.batches import (
     list_matrix,
 )
 from dpbeam.packing.config import Market
-from dpbeam.packing.report import ROW_NOTE
+from dpbeam.packing.family import ALLOCATION, ROW_NOTE, PackingConfig
 
 _ROWS = 1 << 18  # at once
 
@@ -300,7 +299,7 @@ class WriteAllocations(beam.PTransform):
         super().__init__()
         if column == ALLOCATION:
             raise InputError(f"--agent_column: '{ALLOCATION}' is a column of the output; rename yours")
-        columns = OutputColumns((column,), kinds.item, (ALLOCATION,), ROW_NOTE)
+        columns = OutputColumns((column,), kinds.item, PackingConfig.added, ROW_NOTE)
         self._write = WriteReleased(folder, columns, format, num_output_shards)
 
     def expand(self, allocated: PCollection) -> PCollection:

@@ -206,4 +206,6 @@ def _beside_items(path: str) -> tuple[int, int]:
     if ledger is None:
         return 0, 0
     family = family_of(ledger["method"])
-    return (0, 0) if family is None else family.beside_items(ledger["parameters"])
+    added = () if family is None else family.columns_of(ledger["parameters"])
+    before = sum(column.before for column in added)
+    return before, len(added) - before

@@ -24,7 +24,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
-from dpbeam.accounting.ledger import ledger_json as to_text
+from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.release import Release, Shard, as_text
 from dpbeam.disk import flush, flush_folders
 from dpbeam.engine.beam.owner import FILE as OWNER_FILE
@@ -242,7 +242,7 @@ class OutputTarget:
             raise refusal(f"--output: cannot write '{self.prefix}': {reason(error)}", error) from None
         return self.staging
 
-    def commit(self, ledger_json: str) -> list[str]:
+    def commit(self, ledger: Ledger) -> list[str]:
         """Make the staged shards the output; return the final paths, the ledger last.
 
         The pipeline must have succeeded. The ledger's parameters get `output`: the format and number of shards; and
@@ -252,21 +252,21 @@ class OutputTarget:
           InputError: files have appeared since `check` that must not be replaced.
           RunnerError: the staged shards are not one whole set.
         """
-        self.stage(ledger_json)
+        self.stage(ledger)
         return self.finish(undo=True)
 
-    def stage(self, ledger_json: str) -> None:
+    def stage(self, ledger: Ledger) -> None:
         """All of a commit that can be refused; nothing leaves the staging folder, and all that is there outlives a
         power cut. Raises as `commit`.
         """
         staged = self.staged_shards()
         self.check_again()
         # What can run out of space comes first: older output is still whole if it does.
-        ledger = self._with_output(ledger_json, len(staged))
+        text = self._with_output(ledger, len(staged)).to_json().encode()
         if not self.public and is_local(self.staging):
             for name in staged:
                 os.chmod(FileSystems.join(self.staging, f"shard-{name}"), 0o600)
-        write_atomically(self._staged_ledger, lambda file: file.write(ledger))
+        write_atomically(self._staged_ledger, lambda file: file.write(text))
         if is_local(self.staging):
             # Whoever wrote them: also a worker that did not flush, or a process that has died.
             for path in list_prefix(FileSystems.join(self.staging, "")):
@@ -369,18 +369,17 @@ class OutputTarget:
         self._flush_names()
         return journal
 
-    def _with_output(self, ledger_json: str, shards: int) -> bytes:
-        values = json.loads(ledger_json)
+    def _with_output(self, ledger: Ledger, shards: int) -> Ledger:
         output: dict[str, Any] = {"format": self.format, "shards": shards}
         if self.extras:
             output["extras"] = list(self.extras)
         if not self.public:
             output["public"] = False
-        values.setdefault("parameters", {})["output"] = output
-        if self.release is not None:
-            today = datetime.now(timezone.utc).date().isoformat()
-            values["release"] = replace(self.release, date=today).to_dict()
-        return to_text(values).encode()
+        stated = ledger.stating(output=output)
+        if self.release is None:
+            return stated
+        today = datetime.now(timezone.utc).date().isoformat()
+        return replace(stated, release=replace(self.release, date=today))
 
     def staged_shards(self) -> list[str]:
         """Names (`00000-of-00003.parquet`) of the staged shards, checked to be one whole set."""

@@ -18,9 +18,9 @@ import pyarrow as pa
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms import combiners
 
-from dpbeam.counts.selection import DEVIATION, NOISY_COUNT
 from dpbeam.engine.beam import owner
 from dpbeam.errors import InputError, RunnerError
+from dpbeam.families.base import OutputColumn
 from dpbeam.io.files import write_atomically
 from dpbeam.io.output_formats import OUTPUT_FORMATS, shard_name, write_columns
 from dpbeam.io.spec import InputSpec
@@ -29,15 +29,13 @@ from dpbeam.kernels.canonical import Kinds
 from dpbeam.kernels.columns import decode, encode, rows_within
 from dpbeam.kernels.pairs import range_bucket
 from dpbeam.randomness import fingerprints
-from dpbeam.selection.columns import COLUMN_TYPES, released_columns
+from dpbeam.selection.columns import ARROW_TYPES, released_columns
+from dpbeam.selection.config import WEIGHT
 from dpbeam.storage import FileSystems
 
 ITEMS_PER_SHARD = 5_000_000
 BYTES_PER_SHARD = 256_000_000  # of items as written: a worker sorts a shard in memory
 MAX_SHARDS = 99_999
-WEIGHT = "noisy_weight"
-COUNT = (NOISY_COUNT, DEVIATION)
-_RANKING = ("rank", NOISY_COUNT)  # a column of a ranking is reserved whether it is asked for or not
 
 _BYTES_PER_MESSAGE = 1_000_000  # engines hold many messages at once
 # A public constant: the shard of an item needs a stable spread, not a secret.
@@ -50,30 +48,35 @@ class OutputColumns:
 
     Attributes:
       names, kinds: of the item columns.
-      numbers: names of the columns of numbers that follow them.
+      added: what stands beside them, as the kind of release declares it.
       note: what a reader of a Parquet file should know, in its metadata.
     """
 
     names: tuple[str, ...]
     kinds: tuple[str, ...]
-    numbers: tuple[str, ...] = ()
+    added: tuple[OutputColumn, ...] = ()
     note: str = ""
 
     def __post_init__(self) -> None:
         if len(self.names) != len(self.kinds):
             raise ValueError(f"names and kinds differ in length: {len(self.names)} and {len(self.kinds)}")
-        self.check_free(self.numbers)
+        self.check_free(self.added)
 
-    def check_free(self, added: Iterable[str]) -> None:
+    def check_free(self, added: Iterable[OutputColumn]) -> None:
         """Refuse an item column that has the name of a column of the output. Raises InputError."""
-        for name in added:
-            if name in self.names:
-                raise InputError(f"--item_column: '{name}' is a column of the output; rename yours")
+        for column in added:
+            if column.name in self.names:
+                raise InputError(f"--item_column: '{column.name}' is a column of the output; rename yours")
 
     @classmethod
     def of(cls, spec: InputSpec, kinds: Kinds) -> OutputColumns:
         """The output columns of an input: `item`, or the composite's own names."""
         return cls(spec.item_names, kinds.item)
+
+    @property
+    def added_names(self) -> list[str]:
+        """Names of the columns beside the items."""
+        return [column.name for column in self.added]
 
     def schema(self) -> pa.Schema:
         """Schema of a written Parquet file."""
@@ -83,8 +86,11 @@ class OutputColumns:
             canonical.BYTES: pa.large_binary(),
         }
         fields = [pa.field(name, types[kind], nullable=False) for name, kind in zip(self.names, self.kinds)]
-        # Null for listed items, which have no noisy weight.
-        fields += [pa.field(name, COLUMN_TYPES.get(name, pa.float64())) for name in self.numbers]
+        ranked = [column.before for column in self.added]
+        # Null for listed items, which have no noisy weight; a ranking has none.
+        added = [pa.field(one.name, ARROW_TYPES[one.type], nullable=not any(ranked)) for one in self.added]
+        before = sum(ranked)
+        fields = [*added[:before], *fields, *added[before:]]
         return pa.schema(fields, metadata={b"dpbeam": self.note.encode()} if self.note else None)
 
 
@@ -128,26 +134,28 @@ def write_shard(
 
     Args:
       items: (n,) large_binary canonical bytes, distinct.
-      numbers: (n,) float64 by the names of `columns.numbers`, NaN for items without one.
+      numbers: (n,) float64 by the names of `columns.added`, NaN for items without one.
       format: a key of OUTPUT_FORMATS.
 
     Raises:
       ValueError: items repeat, or numbers do not fit the columns.
     """
-    if tuple(numbers) != columns.numbers:
-        raise ValueError(f"numbers are {list(numbers)}, the columns {list(columns.numbers)}")
-    write_columns(file, released_columns(items, numbers, columns.kinds), columns.schema(), format)
+    if list(numbers) != columns.added_names:
+        raise ValueError(f"numbers are {list(numbers)}, the columns {columns.added_names}")
+    arrays = released_columns(items, numbers, columns.kinds, columns.added)
+    write_columns(file, arrays, columns.schema(), format)
 
 
-def _check_declared(batch: pa.RecordBatch, names: Iterable[str]) -> None:
+def _check_declared(batch: pa.RecordBatch, columns: OutputColumns) -> None:
     """Refuse a released column that the output does not declare. Raises ValueError.
 
     Every program may show its noisy weights; the output leaves them out where nobody asked for them.
     """
-    undeclared = set(batch.schema.names) - {*names, WEIGHT}
+    undeclared = set(batch.schema.names) - {"item", WEIGHT, *columns.added_names}
     if undeclared:
         raise ValueError(
-            f"the output declares no column '{min(undeclared)}', which is released: add it to `OutputColumns.numbers`"
+            f"the output declares no column '{min(undeclared)}', which is released: add it to `Release.added` of its "
+            "kind"
         )
 
 
@@ -157,8 +165,8 @@ def _route(
     """RecordBatch -> (output shard, encoded items)."""
     num_shards = num_output_shards(released, requested)
     items = canonical.plain(batch.column("item")).cast(pa.large_binary())
-    _check_declared(batch, ("item", *columns.numbers))
-    numbers = {name: batch.column(name).to_numpy() for name in columns.numbers}
+    _check_declared(batch, columns)
+    numbers = {name: batch.column(name).to_numpy() for name in columns.added_names}
     shard = output_shard(items, num_shards)
     order = np.argsort(shard, kind="stable")
     bounds = np.searchsorted(shard[order], np.arange(num_shards + 1))
@@ -185,7 +193,8 @@ def _write(
     parts = [decode(message) for message in messages if message]
     items = pa.concat_arrays([p["item"] for p in parts]) if parts else pa.array([], pa.large_binary())
     numbers = {
-        name: np.concatenate([p[name] for p in parts]) if parts else np.empty(0) for name in columns.numbers
+        name: np.concatenate([p[name] for p in parts]) if parts else np.empty(0)
+        for name in columns.added_names
     }
     num_shards = num_output_shards(released, requested)
     return stage(
@@ -222,7 +231,7 @@ def _every_shard(released: tuple[int, int], requested: int | None) -> list[tuple
 class WriteReleased(beam.PTransform):
     """Write released items as shards in a staging folder; `OutputTarget.commit` makes them the output.
 
-    Input: RecordBatch[item: large_binary canonical bytes (distinct), `OutputColumns.numbers`: float64].
+    Input: RecordBatch[item: large_binary canonical bytes (distinct), `OutputColumns.added`: float64].
     Output: paths of the staged files, one per shard. A worker needs memory for one shard.
 
     Args:
@@ -276,46 +285,39 @@ class WriteReleased(beam.PTransform):
 
 
 def _write_ranked(
-    element: tuple[int, Iterable[bytes]], folder: str, columns: OutputColumns, format: str, noisy_counts: bool
+    element: tuple[int, Iterable[bytes]], folder: str, columns: OutputColumns, format: str
 ) -> str:
     parts = [decode(data) for data in element[1] if data]
-    rank = pa.array(parts[0]["rank"], pa.int64()) if parts else pa.array([], pa.int64())
     items = pa.array(parts[0]["item"] if parts else [], pa.large_binary())
-    arrays = [rank, *canonical.decode(items, columns.kinds)]
-    schema = columns.schema().insert(0, pa.field("rank", pa.int64(), nullable=False))
-    if noisy_counts:
-        arrays.append(pa.array(parts[0]["noisy_count"] if parts else [], pa.int64()))
-        schema = schema.append(pa.field("noisy_count", pa.int64(), nullable=False))
+    values = dict(zip(columns.names, canonical.decode(items, columns.kinds)))
+    for column in columns.added:
+        values[column.name] = pa.array(parts[0][column.name] if parts else [], ARROW_TYPES[column.type])
+    schema = columns.schema()
+    arrays = [values[name] for name in schema.names]
     return stage(folder, 0, 1, format, lambda file: write_columns(file, arrays, schema, format))
 
 
-def _encode_ranked(batch: pa.RecordBatch) -> tuple[int, bytes]:
-    _check_declared(batch, ("item", *_RANKING))
-    columns = {name: batch.column(name) for name in batch.schema.names}
-    if "noisy_count" in columns and columns["noisy_count"].null_count:
-        del columns["noisy_count"]
-    return 0, encode({n: c if n == "item" else c.to_numpy() for n, c in columns.items()})
+def _encode_ranked(batch: pa.RecordBatch, columns: OutputColumns) -> tuple[int, bytes]:
+    _check_declared(batch, columns)
+    numbers = {name: batch.column(name).to_numpy() for name in columns.added_names}
+    return 0, encode({"item": batch.column("item"), **numbers})
 
 
 class WriteRanked(beam.PTransform):
     """Write one ranking in rank order, or an empty one, to the staging folder.
 
-    Input: a RecordBatch[rank, item, perhaps noisy_count], or none. Output: the path of the staged file.
+    Input: a RecordBatch[item, `OutputColumns.added`], or none. Output: the path of the staged file.
 
     Args:
       folder, columns, format: as in `WriteReleased`.
-      noisy_counts: whether the column noisy_count is written.
-
-    Raises:
-      InputError: an item column has the name of a column of the ranking.
     """
 
-    def __init__(self, folder: str, columns: OutputColumns, format: str, *, noisy_counts: bool):
+    def __init__(self, folder: str, columns: OutputColumns, format: str):
         super().__init__()
-        columns.check_free(_RANKING)
-        self._write = beam.Map(_write_ranked, folder, columns, format, noisy_counts).with_output_types(str)
+        self._encode = beam.Map(_encode_ranked, columns).with_output_types(tuple[int, bytes])
+        self._write = beam.Map(_write_ranked, folder, columns, format).with_output_types(str)
 
     def expand(self, ranking: PCollection) -> PCollection:
         empty = ranking.pipeline | "NoRanking" >> beam.Create([(0, b"")]).with_output_types(tuple[int, bytes])
-        encoded = ranking | "Encode" >> beam.Map(_encode_ranked).with_output_types(tuple[int, bytes])
+        encoded = ranking | "Encode" >> self._encode
         return (encoded, empty) | beam.Flatten() | "OneFile" >> beam.GroupByKey() | "WriteFile" >> self._write

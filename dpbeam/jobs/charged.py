@@ -19,7 +19,6 @@ it, so its staging folder stands in the account from the reservation on, and onl
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -121,14 +120,12 @@ class RunCharge(Uncharged):
             )
             raise NothingToDo(_figures(release.charge, self._account))
 
-    def reserve(self, ledger_json: str) -> None:
+    def reserve(self, ledger: Ledger) -> None:
         """Take the budget, or take over what an attempt that died has left; what it staged is removed.
 
         Raises: as `open_charge`; OverLimitError where too little is left; InputError where staged output stays.
         """
-        account = self.store.change(
-            self._dataset, lambda account: self._reserved(account, ledger_json), self._by
-        )
+        account = self.store.change(self._dataset, lambda account: self._reserved(account, ledger), self._by)
         release = account.releases[self._id]
         if release.holder != self._holder:  # out since it was looked at
             self._account = account
@@ -148,24 +145,23 @@ class RunCharge(Uncharged):
                     "removed: a second release would stand beside it; remove it, and give the command again"
                 )
 
-    def _cost(self, account: Account, ledger_json: str) -> Charge:
-        ledger = Ledger.from_json(ledger_json)
+    def _cost(self, account: Account, ledger: Ledger) -> Charge:
         return charge_of(ledger, account.composition, days=self._days)
 
-    def _reserved(self, account: Account, ledger_json: str) -> Draft | None:
-        cost = self._cost(account, ledger_json)
-        return account.reserve(self._id, self._digest, cost, self._holder, ledger_json, lives)
+    def _reserved(self, account: Account, ledger: Ledger) -> Draft | None:
+        cost = self._cost(account, ledger)
+        return account.reserve(self._id, self._digest, cost, self._holder, ledger.to_json(), lives)
 
-    def preview(self, ledger_json: str) -> str:
+    def preview(self, ledger: Ledger) -> str:
         """What the run would be charged, and what would be left.
 
         Raises: as `reserve`.
         """
         account, who = self._account, f"account of dataset '{self._dataset}'"
-        draft = self._reserved(account, ledger_json)
+        draft = self._reserved(account, ledger)
         if draft is None or draft.kind == "takeover":
             return f"{who}: reserved by {holder_text(account.releases[self._id])}; a run pays nothing more"
-        cost = self._cost(account, ledger_json)
+        cost = self._cost(account, ledger)
         amounts = cost.amounts(account.composition)
         left = [
             f"{spell({name: amount - amounts[name] for name, amount in standing.left.items()})}{standing}"
@@ -173,16 +169,13 @@ class RunCharge(Uncharged):
         ]
         return f"{who}: {spell(amounts)} would be charged, which leaves {'; '.join(left)}"
 
-    def publish(self, target: OutputTarget, ledger_json: str) -> list[str]:
+    def publish(self, target: OutputTarget, ledger: Ledger) -> list[str]:
         """Put staged output in place, and tell the account before and after.
 
         Raises:
           ReservationLostError: another attempt has the reservation.
         """
-        values = json.loads(ledger_json)
-        values["parameters"]["account"] = self._mark(self._attempt)
-        marked = json.dumps(values)
-        target.stage(marked)
+        target.stage(ledger.stating(account=self._mark(self._attempt)))
         output = {"format": target.format, "overwrite": target.overwrite, "extras": list(target.extras)}
         output |= {name: absolute(getattr(target, name)) for name in ("prefix", "staging")}
         # If the answer is lost the entry may still be there; then nothing of the staged output may be removed.
@@ -190,7 +183,7 @@ class RunCharge(Uncharged):
         try:
             self.store.change(
                 self._dataset,
-                lambda account: account.publish(self._id, self._attempt, output, ledger_json),
+                lambda account: account.publish(self._id, self._attempt, output, ledger.to_json()),
                 self._by,
             )
         except Exception as error:

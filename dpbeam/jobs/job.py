@@ -14,7 +14,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.combiners import ToDict
 
-from dpbeam.accounting.ledger import REPLACE_ONE_AGENT
+from dpbeam.accounting.ledger import REPLACE_ONE_AGENT, Ledger
 from dpbeam.accounting.release import STARTED_FORMAT, Others, Release, as_text
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.io.output import OutputTarget
@@ -195,10 +195,10 @@ class Job(Generic[O]):
         values = {name: getattr(self.spec, name) for name in names}
         return {**values, "ngrams": list(self.spec.ngrams), "item_types": list(self.summary.kinds.item)}
 
-    def release(self, ledger_json: str) -> Release:
+    def release(self, ledger: Ledger) -> Release:
         """What the ledger says of this run and its staged output besides the settings."""
         # Under this relation every agent sees its own row alone: the rest of the output is as private as the input.
-        public = json.loads(ledger_json)["neighbouring_relation"] != REPLACE_ONE_AGENT
+        public = ledger.neighbouring_relation != REPLACE_ONE_AGENT
         return Release(
             command=self.command,
             started=self.began,
@@ -231,13 +231,13 @@ class Job(Generic[O]):
         """A line for the person at the terminal, unless --quiet."""
         self.options.say(text)
 
-    def end_dry_run(self, ledger_json: str, done: str) -> int:
+    def end_dry_run(self, ledger: Ledger, done: str) -> int:
         """Say what the run would be charged, and that it was not done; the exit code, 0.
 
         Raises:
           InputError: its account would refuse the run.
         """
-        note = self.charge.preview(ledger_json)
+        note = self.charge.preview(ledger)
         if note:
             self.say(note)
         self.say(f"dry run: {done}")

@@ -17,9 +17,10 @@ import types
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from dpbeam.errors import InputError
+from dpbeam.families.base import Release
 from dpbeam.io import formats
 from dpbeam.io.new_files import NewFile
 from dpbeam.jobs.console import tell
@@ -74,6 +75,26 @@ class Flag:
         return value
 
 
+class SettingFlags(NamedTuple):
+    """The settings of a kind of release as flags.
+
+    Attributes:
+      kind: of release.
+      names: of the settings; None: all.
+    """
+
+    kind: type[Release]
+    names: tuple[str, ...] | None = None
+
+    def flags(self) -> Iterator[Flag]:
+        """A flag for each."""
+        for name, own in self.kind.described().items():
+            if self.names is None or name in self.names:
+                metavar = "" if own.kind is bool else own.metavar or name.upper()
+                how = {"type": own.kind} if own.kind in (int, float) else {}
+                yield Flag(own.help, metavar, None, how, name, own.common)
+
+
 _NEEDED = object()
 
 
@@ -101,9 +122,11 @@ class Options:
 
     Attributes:
       group: the title in the help of the flags that a class itself declares; "" for none.
+      release: settings that are flags too, before those that the class itself declares.
     """
 
     group: ClassVar[str] = ""
+    release: ClassVar[SettingFlags | None] = None
 
     config: list[str] | None = flag(
         "FILE.yaml",
@@ -141,7 +164,9 @@ class Options:
 
     @classmethod
     def own_flags(cls) -> Iterator[Flag]:
-        """The flags that this class itself declares, with what their annotations say of their type."""
+        """The flags that this class itself declares, or a kind of release for it, with their types."""
+        if (settings := vars(cls).get("release")) is not None:
+            yield from settings.flags()
         has_flags = any(isinstance(field, Flag) for field in vars(cls).values())
         hints = _hints(cls) if has_flags else {}  # type: ignore[arg-type]  # mypy: hash of a class
         for name, field in vars(cls).items():

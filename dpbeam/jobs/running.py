@@ -11,6 +11,7 @@ from typing import Any
 
 import apache_beam as beam
 
+from dpbeam.accounting.ledger import Ledger
 from dpbeam.engine.beam.driver import TRIPS_PER_JOB, ProgramRun, run_in_jobs
 from dpbeam.engine.beam.receipts import taken_for_lost
 from dpbeam.engine.beam.store import RunFolder
@@ -40,7 +41,7 @@ PAIRS_FOR_JOBS = 30_000_000
 def run_program(
     job: Job[Any],
     made: Callable[[RunFolder], ProgramRun],
-    ledger_json: str,
+    ledger: Ledger,
     *,
     report: Report,
     trips: int,
@@ -89,8 +90,8 @@ def run_program(
                 after(folder)
         return rows + rows_beside
 
-    folder = _kept(job, ledger_json, trips) if job.options.checkpoint is not None else _folder(job)
-    return _publish(job, folder, work, ledger_json, report, _progress(job, trips, rounds))
+    folder = _kept(job, ledger, trips) if job.options.checkpoint is not None else _folder(job)
+    return _publish(job, folder, work, ledger, report, _progress(job, trips, rounds))
 
 
 def _from_little(execute: Callable[[Build], None]) -> Callable[[Build], None]:
@@ -110,10 +111,12 @@ def _folder(job: Job[Any]) -> Iterator[RunFolder]:
 
 
 @contextlib.contextmanager
-def _kept(job: Job[Any], ledger_json: str, trips: int) -> Iterator[RunFolder]:
+def _kept(job: Job[Any], ledger: Ledger, trips: int) -> Iterator[RunFolder]:
     """The run's private folder below --checkpoint."""
     paths = [*job.input_paths(), *files.lists(job.options)]
-    identity = RunIdentity.of(job.command, job.options.said, absolute(job.target.prefix), ledger_json, paths)
+    identity = RunIdentity.of(
+        job.command, job.options.said, absolute(job.target.prefix), ledger.to_json(), paths
+    )
     place = job.options.checkpoint
     with checkpointed(place, job.key, identity, trips, encrypt=job.options.encrypt_intermediates) as folder:
         yield folder
@@ -123,7 +126,7 @@ def _publish(
     job: Job[Any],
     folder_of_run: contextlib.AbstractContextManager[RunFolder],
     work: Callable[[RunFolder, Callable[[Build], None]], int],
-    ledger_json: str,
+    ledger: Ledger,
     report: Report,
     progress: Progress,
 ) -> int:
@@ -135,7 +138,7 @@ def _publish(
         job.say(job.charge.note)
     folder = None
     try:
-        job.charge.reserve(ledger_json)
+        job.charge.reserve(ledger)
         if job.options.result_file is not None:
             job.options.result_file.clear()
         with contextlib.ExitStack() as private:
@@ -149,11 +152,11 @@ def _publish(
                 counts = (
                     folder.store.read_bytes(COUNTS) if job.options.not_private_counts is not None else None
                 )
-            job.target.release = job.release(ledger_json)
+            job.target.release = job.release(ledger)
             if job.target.staged_rows(job.target.release.items_released) != rows:
                 raise RunnerError("the runner lost or doubled rows of the output")
             with deferring():
-                paths = job.charge.publish(job.target, ledger_json)
+                paths = job.charge.publish(job.target, ledger)
                 _removed(private)
                 _write_counts(job, counts)
                 _finish(job, paths, report)

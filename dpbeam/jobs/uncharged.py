@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # it imports Beam, which `dpbeam budget` does without
+    from dpbeam.accounting.ledger import Ledger
     from dpbeam.io.output import OutputTarget
 
 
@@ -23,16 +24,16 @@ class Uncharged:
     def __init__(self, note: str = ""):
         self.note = note
 
-    def reserve(self, ledger_json: str) -> None:
+    def reserve(self, ledger: Ledger) -> None:
         """Take the budget, before anything is read."""
 
-    def preview(self, ledger_json: str) -> str:
+    def preview(self, ledger: Ledger) -> str:
         """What would be charged, in a line; may be empty."""
         return self.note
 
-    def publish(self, target: OutputTarget, ledger_json: str) -> list[str]:
+    def publish(self, target: OutputTarget, ledger: Ledger) -> list[str]:
         """Put staged output in place; as `OutputTarget.commit`."""
-        return target.commit(ledger_json)
+        return target.commit(ledger)
 
     def failed(self, target: OutputTarget, *, kept: bool) -> None:
         """The run has failed: leave no output.

@@ -23,7 +23,7 @@ from dpbeam.kernels.columns import Columns
 from dpbeam.packing.config import Market
 from dpbeam.packing.market import demand_units, partition_agents, value_units
 
-AGENT, VALUE, DEMANDS, ALLOCATION = "agent", "value", "demands", "allocation"
+AGENT, VALUE, DEMANDS = "agent", "value", "demands"
 
 
 def agent_batch(

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import special
 
 from dpbeam.accounting.arguments import check_fields, instance, number, text
-from dpbeam.accounting.budget import Budget, calibrates
+from dpbeam.accounting.budget import calibrates
 from dpbeam.accounting.events import ComposedEvent, GaussianFilterEvent
 from dpbeam.accounting.gaussian import gaussian_sigma
 from dpbeam.accounting.noise import NOISE_KINDS, FilteredNoise
@@ -25,6 +25,9 @@ from dpbeam.kernels.grid import UNITS
 from dpbeam.packing.market import GRID_BITS, MAX_AGENTS, MAX_RESOURCES, WHOLE, sensitivity_of
 from dpbeam.packing.prices import price_bits
 from dpbeam.packing.program import PackingProgram
+
+if TYPE_CHECKING:
+    from dpbeam.packing.family import PackingConfig
 
 #: The whole filter, in the unit of shares and of averaging weights.
 # Noise on the grid is within 33 grid steps of 2^-30 of real Gaussian noise (docs/explanation/noise.md, Proposition 4).
@@ -145,66 +148,6 @@ def _positive(value: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class PackingConfig:
-    """Settings of one job.
-
-    Attributes:
-      epsilon, delta: the budget of the job; joint differential privacy.
-      alpha: accuracy and step: rounds grow with 1/alpha^2, and the supply must be 1/alpha times the noise's margin.
-      failure_probability: beta, of using more of any resource than there is.
-      integral: every agent gets its whole bundle or nothing.
-      start_rounds, start_share: rounds of larger steps towards the right prices, and their share of the filter.
-      settle_share: share of the rest that is spent before allocations are averaged.
-      max_rounds: of the rounds after the start; a round takes at least this part of the filter.
-      margin: prices aim at the supply less the margin of the noise, instead of being scaled down to it at the end.
-      max_resources_per_agent: no agent demands more resources than this; None: any number.
-      allow_small_supply: go on where the supply is below what alpha needs.
-
-    Raises: InputError on a setting out of range.
-    """
-
-    epsilon: float
-    delta: float
-    alpha: float = 0.1
-    failure_probability: float = 1e-3
-    integral: bool = False
-    start_rounds: int = 30
-    start_share: float = 0.1
-    settle_share: float = 0.1
-    max_rounds: int = 1_000
-    margin: bool = True
-    max_resources_per_agent: int | None = None
-    allow_small_supply: bool = False
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        Budget(self.epsilon, self.delta)
-        _between("alpha", self.alpha, 0.005, 1)
-        _between("failure_probability", self.failure_probability, 1e-12, 0.5)
-        _between("start_share", self.start_share, 0.001, 0.9)
-        _between("settle_share", self.settle_share, 0.001, 0.9)
-        for name, least, most in (("start_rounds", 0, 1_000), ("max_rounds", 2, 10_000)):
-            value = getattr(self, name)
-            if not least <= value <= most:
-                raise InputError(f"{param(name)} must be from {least} to {most}, got {value}")
-        if self.max_resources_per_agent is not None and self.max_resources_per_agent < 1:
-            raise InputError(f"{param('max_resources_per_agent')} must be at least 1")
-
-    def public_parameters(self) -> dict[str, Any]:
-        """For the ledger: all settings but the budget."""
-        return {
-            f.name: getattr(self, f.name)
-            for f in fields(self)
-            if f.name not in ("epsilon", "delta", "allow_small_supply")
-        }
-
-
-def _between(name: str, value: float, least: float, most: float) -> None:
-    if not least <= value <= most:
-        raise InputError(f"{param(name)} must be from {least:g} to {most:g}, got {value}")
-
-
-@dataclass(frozen=True)
 class PackingPlan:
     """Settings and market with everything that follows from them.
 
@@ -233,6 +176,11 @@ class PackingPlan:
             (GaussianFilterEvent(self.noise.sigma, self.noise.sensitivity, label),),
             epsilon=self.config.epsilon,
         )
+
+    @property
+    def composition(self) -> str:
+        """How the events are composed, for the ledger's readers."""
+        return self.event.kind
 
     @property
     def size(self) -> int:
@@ -378,9 +326,8 @@ class PackingPlan:
         return high
 
     def public_parameters(self) -> dict[str, Any]:
-        """For the ledger and the report."""
+        """What follows from settings and market, for the ledger and the report."""
         return {
-            **self.config.public_parameters(),
             **self.market.to_dict(),
             "noise_sigma": self.noise.sigma,
             "sensitivity": self.noise.sensitivity,

@@ -28,7 +28,6 @@ from dpbeam.kernels.canonical import STRING, from_values
 from dpbeam.kernels.pairs import Block
 from dpbeam.packing.batches import (
     AGENT,
-    ALLOCATION,
     DEMANDS,
     VALUE,
     agent_messages,
@@ -36,11 +35,11 @@ from dpbeam.packing.batches import (
     check_resources,
     demand_matrix,
 )
-from dpbeam.packing.config import Market, PackingConfig, PackingPlan, make_plan, resources_of
+from dpbeam.packing.config import Market, PackingPlan, make_plan, resources_of
+from dpbeam.packing.family import ALLOCATION, PackingConfig
 from dpbeam.packing.market import build_agents
 from dpbeam.packing.posted import Posted
 from dpbeam.packing.program import PackingProgram
-from dpbeam.packing.report import packing_ledger
 from dpbeam.rows.elements import (
     Field,
     PairFields,
@@ -345,7 +344,7 @@ class Packing(beam.PTransform):
     def ledger(self) -> Ledger:
         """What the run costs, for `Ledger.verify` and `dpbeam.export_event`; `Ledger.to_json` is for a file."""
         about = {"agent_column": self._fields.names[0]}
-        return packing_ledger(self.plan, fixed_key=self._run.fixed_key, input_parameters=about)
+        return PackingConfig.ledger(self.plan, fixed_key=self._run.fixed_key, input_parameters=about)
 
     def display_data(self) -> dict[str, Any]:
         return {"epsilon": self.plan.config.epsilon, "delta": self.plan.config.delta}

@@ -43,12 +43,13 @@ def calibrated_anew(ledger: Ledger) -> Calibrated | None:
     if family is None:
         return None
     try:
-        plan = family.recalibrated(ledger)
+        plan = family.planned_again(ledger)
+        follows = family.follows(plan)
     except _NO_SETTINGS:
         return Calibrated(False, None)
     same = _alike(event_to_dict(plan.event), event_to_dict(ledger.events))
-    known = {name: value for name, value in ledger.parameters.items() if name in plan.stated}
-    return Calibrated(same and _alike(dict(plan.stated), known), plan.selection)
+    known = {name: value for name, value in ledger.parameters.items() if name in follows}
+    return Calibrated(same and _alike(follows, known), family.selection_of(plan))
 
 
 def stated_alone(ledger: Ledger) -> tuple[str, ...]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dpbeam.accounting.ledger import Ledger
+if TYPE_CHECKING:
+    from dpbeam.accounting.ledger import Ledger
 
 #: Column of the output: whether no known release has the item.
 NEW = "new"

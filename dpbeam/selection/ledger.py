@@ -36,17 +36,9 @@ def selection_ledger(
       run: as of `run_ledger`.
     """
     named = known_parameters(known, only_new=only_new)
-    parameters = {**plan.config.public_parameters(), **count_parameters(plan), **named}
-    return run_ledger(
-        plan.config.method, plan, plan.accounting, parameters, unreviewed=unreviewed_of(plan), **run
-    )
-
-
-def unreviewed_of(selection: SelectionPlan | None) -> list[str]:
-    """The method of a selection, if there is one and its proof is not peer-reviewed."""
-    if selection is None or selection.selector.peer_reviewed:
-        return []
-    return [selection.config.method]
+    parameters = {**plan.config.stated(), **count_parameters(plan), **named}
+    unreviewed = plan.config.unreviewed(plan)
+    return run_ledger(plan.config.method, plan, plan.accounting, parameters, unreviewed=unreviewed, **run)
 
 
 def count_parameters(plan: SelectionPlan) -> dict[str, Any]:
@@ -62,11 +54,3 @@ def others_in(plan: SelectionPlan, broadcast: Columns) -> Others | None:
     if plan.others_deviation is None:
         return None
     return Others(int(broadcast[OTHERS][0]), plan.others_deviation)
-
-
-def selection_parameters(selection: SelectionPlan | None) -> dict[str, Any]:
-    """Of the ledger of a job whose first stage selects a domain; None: it has no such stage."""
-    return {
-        "selection": None if selection is None else selection.config.public_parameters(),
-        "selector": None if selection is None else selection.config.method,
-    }

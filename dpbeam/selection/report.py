@@ -38,7 +38,7 @@ def plan_report(plan: SelectionPlan, degrees: Sequence[int] | None = None) -> di
         "method": config.method,
         "epsilon": config.epsilon,
         "delta": config.delta,
-        "parameters": config.public_parameters(),
+        "parameters": config.stated(),
         "rounds": [_round(plan, index) for index in range(len(plan.rounds))],
         "users_needed": needed,
         "limit_of_any_algorithm": limit,

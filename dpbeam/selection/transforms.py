@@ -14,7 +14,6 @@ from typing_extensions import Unpack
 from dpbeam.accounting.arguments import instance, integer, number, truth
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.release import Others
-from dpbeam.counts.selection import COUNT_FIELDS
 from dpbeam.engine.beam.blocks import SubsamplePerUser
 from dpbeam.engine.beam.graph import RunProgram
 from dpbeam.engine.beam.store import RunFolder, RunStore
@@ -25,8 +24,9 @@ from dpbeam.families.registry import families
 from dpbeam.rows.elements import Field, PairFields, check_batch_input, to_batches
 from dpbeam.rows.lists import ListedItems
 from dpbeam.rows.released import ReleasedFields
+from dpbeam.selection.columns import arrow_fields
 from dpbeam.selection.config import SelectionConfig
-from dpbeam.selection.known import NEW
+from dpbeam.selection.known import KNOWN
 from dpbeam.selection.ledger import one_value_of, others_in
 from dpbeam.selection.pipeline_run import PipelineRun, RunArguments, of_run
 from dpbeam.selection.plan import SelectionPlan, make_plan
@@ -274,7 +274,7 @@ class SelectPartitions(ProgramTransform):
                 self._beside.program,
                 sizes,
                 fields=fields,
-                released=_released(config, known is not None),
+                released=arrow_fields(config.columns(*([KNOWN] if known is not None else []))),
                 as_batches=as_batches,
                 **run,
             )
@@ -298,14 +298,6 @@ class SelectPartitions(ProgramTransform):
             "num_blocks": sizes.num_blocks,
             "num_shards": sizes.num_shards,
         }
-
-
-def _released(config: SelectionConfig, known: bool) -> list[pa.Field]:
-    """What stands beside the items of a selection."""
-    fields = [pa.field(NEW, pa.bool_(), nullable=False)] if known else []
-    if config.noisy_counts:
-        return [*COUNT_FIELDS, *fields]
-    return [pa.field("noisy_weight", pa.float64()), *fields] if config.noisy_weights else fields
 
 
 def _beside(plan: SelectionPlan, lists: dict[str, ListedItems], only_new: bool) -> ListedBeside:

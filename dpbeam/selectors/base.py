@@ -41,7 +41,7 @@ _MIXED_ITEMS = 15.0  # short texts
 
 @dataclass(frozen=True)
 class Setting:
-    """One constant of a selector: a field of its settings, `--set NAME=VALUE` on the command line.
+    """One setting: of a kind of release, with a flag of its own, or a constant of a selector, `--set NAME=VALUE`.
 
     Attributes:
       kind: float, int, bool, str, or tuple for comma-separated numbers.
@@ -49,6 +49,8 @@ class Setting:
       low, high: bounds of a number, included.
       choices: allowed strings.
       metavar: what the value is called in help.
+      common: whether the flag is shown by `--help` of a command that has many.
+      stated: whether a ledger states the value under this name.
     """
 
     kind: type
@@ -57,26 +59,29 @@ class Setting:
     high: float | None = None
     choices: tuple[str, ...] = ()
     metavar: str | None = None
+    common: bool = False
+    stated: bool = True
 
-    def check(self, name: str, value: Any) -> None:
+    def check(self, name: str, value: Any, named: Callable[[str], str]) -> None:
         """Refuse a value of the wrong type or out of range.
 
         Raises:
           InputError: naming the flag.
         """
         if self.choices and value not in self.choices:
-            raise InputError(f"{constant(name)} must be {' or '.join(self.choices)}, got {value!r}")
+            raise InputError(f"{named(name)} must be {' or '.join(self.choices)}, got {value!r}")
         if self.kind is bool and not isinstance(value, bool):
-            raise InputError(f"{constant(name)} must be true or false, got {value!r}")
+            raise InputError(f"{named(name)} must be true or false, got {value!r}")
         if self.low is not None and self.high is not None:
-            check_range(name, value, self.low, self.high, integer=self.kind is int, named=constant)
+            check_range(name, value, self.low, self.high, integer=self.kind is int, named=named)
 
 
 def setting(default: Any, help: str, *, kind: type | None = None, **options: Any) -> Any:
-    """A field of a settings dataclass; a default of None is filled in by `Selector.resolve`.
+    """A field of a settings dataclass; a default of None is filled in where a plan is made.
 
     Args:
-      kind: type of the value where the default is None.
+      default: `dataclasses.MISSING` where there is none.
+      kind: type of the value where the default is None or missing.
       options: as in `Setting`.
     """
     return field(default=default, metadata={_META: Setting(kind or type(default), help, **options)})
@@ -87,7 +92,7 @@ _OF_KIND = {float: number, int: integer, bool: truth, str: text, tuple: numbers}
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of one selector; subclasses add fields made by `setting`.
+    """Settings of one selector, or of a kind of release; subclasses add fields made by `setting`.
 
     Constants of a paper or a preset are settings too, also where no measurement recommends another value: a ledger
     states them, and `verify` calibrates from what it states.
@@ -98,12 +103,17 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name, value in self.set_values().items():
-            object.__setattr__(self, name, _OF_KIND[self.described()[name].kind](name, value, constant))
+            object.__setattr__(self, name, _OF_KIND[self.described()[name].kind](name, value, self.named))
+
+    @staticmethod
+    def named(name: str) -> str:
+        """A setting in the message of an error."""
+        return constant(name)
 
     @classmethod
     def described(cls) -> dict[str, Setting]:
         """Setting by field name."""
-        return {item.name: item.metadata[_META] for item in dataclasses.fields(cls)}
+        return {item.name: item.metadata[_META] for item in dataclasses.fields(cls) if _META in item.metadata}
 
     def set_values(self) -> dict[str, Any]:
         """The values that are not None."""
@@ -118,7 +128,7 @@ class Settings:
         """
         described = self.described()
         for name, value in self.set_values().items():
-            described[name].check(name, value)
+            described[name].check(name, value, self.named)
 
 
 @dataclass(frozen=True)

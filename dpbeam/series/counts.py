@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from dpbeam.accounting.events import GaussianEvent
 from dpbeam.accounting.noise import NoiseSpec
-from dpbeam.counts.selection import DEVIATION, NOISY_COUNT
+from dpbeam.counts import DEVIATION, NOISY_COUNT
 from dpbeam.engine.program import Keys
 from dpbeam.errors import InputError, param
 from dpbeam.kernels.grid import UNITS

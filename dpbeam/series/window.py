@@ -26,11 +26,13 @@ from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.versions import versions
 from dpbeam.engine.program import Keys
 from dpbeam.errors import InputError, UnavailableError, param
+from dpbeam.families.base import OutputColumn
 from dpbeam.kernels import canonical
 from dpbeam.kernels.columns import decode, encode_map
 from dpbeam.randomness import RunKey, fingerprints
-from dpbeam.series.config import SeriesConfig, SeriesPlan, plan_series, series_ledger
+from dpbeam.series.config import SeriesPlan, plan_series, series_ledger
 from dpbeam.series.counts import with_counts
+from dpbeam.series.family import SeriesConfig
 from dpbeam.series.folder import Folder, LocalFolder
 from dpbeam.series.night import run_kept
 from dpbeam.series.parts import PartFiles, Parts, names_of
@@ -40,6 +42,7 @@ from dpbeam.series.store import SeriesStore, unreadable
 _KNOWN = "known"
 #: Column of what is released so far, beside the items.
 NIGHT = "night"
+NIGHT_COLUMN = OutputColumn(NIGHT, str, "released")
 #: Settings of callers that are lists of names; the others are one.
 _LISTS = ("item", "item_type", "known_kinds")
 OTHER_KINDS = (
@@ -234,7 +237,7 @@ class SeriesWindow:
                 "series": number,
                 "epsilon": config.epsilon,
                 "delta": config.delta,
-                "parameters": config.public_parameters(),
+                "parameters": config.stated(),
                 "made_with": _made_with(plan),
                 "settings": dict(settings),
             }

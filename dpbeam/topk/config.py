@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dpbeam.accounting.accountant import account, largest_choice_range, sigma_beside
-from dpbeam.accounting.arguments import check_fields, instance
 from dpbeam.accounting.budget import MAX_DELTA, Budget, calibrates, check_share, split_amount
 from dpbeam.accounting.events import ComposedEvent, Event, PeelingEvent, PureEvent
 from dpbeam.accounting.search import largest_fitting
@@ -22,6 +21,7 @@ from dpbeam.counts.gathered import NO_ITEMS, public_domain
 from dpbeam.counts.noisy_counts import CORRELATED, GAUSSIAN, LAPLACE, NoisyCounts
 from dpbeam.errors import InputError, param
 from dpbeam.selection.config import MAX_ITEMS_PER_USER, SelectionConfig
+from dpbeam.selection.domain import DEFAULT_SELECTOR
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selectors.base import value_or
 from dpbeam.topk.fast_joint import DEFAULT_BETA
@@ -29,111 +29,16 @@ from dpbeam.topk.gauss_rank import GaussRank
 from dpbeam.topk.mechanisms import MECHANISMS, CdpPeel, FastJoint, Joint, LimitedDomain, Mechanism, PnfPeel
 from dpbeam.topk.program import topk_program
 
+if TYPE_CHECKING:
+    from dpbeam.topk.family import TopKConfig
+
 MAX_K = 100_000
-_DEFAULT_MECHANISM = "gauss-rank"
-#: The selector that leaves the least missing mass at equal budget (docs/explanation/topk.md).
-DEFAULT_SELECTOR = "gsu"
 _DEFAULT_SELECTOR_SHARE = 0.5
 _DEFAULT_COUNT_SHARE = 0.2
 _LIMITED_DOMAIN_ITEMS = 100
 _KBAR_FACTOR = 10  # docs/explanation/topk.md has the comparison
 _DOWN = 1 - 1e-12
 _NOTHING_LEFT = f"{param('selector_share')} and {param('noisy_count_share')} leave nothing for the choice"
-
-
-@dataclass(frozen=True)
-class TopKConfig:
-    """What a top-k job is asked to do.
-
-    Attributes:
-      epsilon, delta: the budget of all stages together; delta may be 0 where all are pure.
-      k: number of items.
-      mechanism: name of the known-domain mechanism, or "limited-domain", which needs no selection.
-      selection: settings of the selection stage (default: `DEFAULT_SELECTOR`); its epsilon and delta are ignored,
-        they follow from the shares.
-      selector_share: share of epsilon and delta that the selection gets.
-      public_domain: the domain, or the whole histogram's items, are public: there is no selection stage.
-      noisy_counts: release noisy counts of the chosen items, at `noisy_count_share` of the budget.
-      kbar: of limited-domain, how many of the largest counts take part; None: 10 k; 0: all.
-      max_items_per_user: of limited-domain, how many items of a user count; None: all, or 100 with kbar = 0.
-      beta: pruning failure of fast-joint (utility only).
-    """
-
-    epsilon: float
-    delta: float
-    k: int
-    mechanism: str = _DEFAULT_MECHANISM
-    selection: SelectionConfig | None = None
-    selector_share: float | None = None
-    public_domain: bool = False
-    noisy_counts: bool = False
-    noisy_count_share: float | None = None
-    kbar: int | None = None
-    max_items_per_user: int | None = None
-    beta: float = DEFAULT_BETA
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        instance("selection", self.selection, SelectionConfig, optional=True)
-
-    @property
-    def selects(self) -> bool:
-        """Whether there is a selection stage."""
-        return not self.public_domain and self.mechanism != LimitedDomain.name
-
-
-def topk_config(
-    epsilon: float,
-    delta: float,
-    k: int,
-    *,
-    mechanism: str | None = None,
-    selector: str | None = None,
-    selector_share: float | None = None,
-    public_domain: bool = False,
-    kbar: int | None = None,
-    noisy_counts: bool = False,
-    noisy_count_share: float | None = None,
-    max_items_per_user: int | None = None,
-    preset: str | None = None,
-    **settings: Any,
-) -> TopKConfig:
-    """The settings of a top-k from keyword arguments, those of the selection among them.
-
-    Args:
-      selector, max_items_per_user, preset, settings: of the selection; without one, `max_items_per_user` is of the
-        choice.
-
-    Raises:
-      InputError: a setting belongs to a selection, and there is none.
-      TypeError: no method has such a setting.
-    """
-    chosen = {
-        "mechanism": mechanism,
-        "selector_share": selector_share,
-        "noisy_count_share": noisy_count_share,
-        "kbar": kbar,
-    }
-    choice: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
-    config = TopKConfig(epsilon, delta, k, public_domain=public_domain, noisy_counts=noisy_counts, **choice)
-    own = {"max_items_per_user": max_items_per_user, "preset": preset, **settings}
-    if not config.selects:
-        return replace(config, max_items_per_user=_without_selection(public_domain, selector, own))
-    selection = SelectionConfig(epsilon, delta, DEFAULT_SELECTOR if selector is None else selector, **own)
-    return replace(config, selection=selection)
-
-
-def _without_selection(public_domain: bool, selector: str | None, own: dict[str, Any]) -> int | None:
-    """The largest number of items of a user, of a choice alone.
-
-    Raises:
-      InputError: a setting belongs to a selection.
-    """
-    largest = own.pop("max_items_per_user")
-    if selector is not None or any(value is not None for value in own.values()):
-        what = "domain" if public_domain else "limited-domain"
-        raise InputError(f"{what} leaves no selection: drop selector and its settings")
-    return largest
 
 
 @dataclass(frozen=True)
@@ -322,7 +227,7 @@ def _calibrated(config: TopKConfig, epsilon: float, delta: float) -> Mechanism:
     if config.mechanism == Joint.name:
         return Joint.calibrate(config.k, epsilon)
     if config.mechanism == FastJoint.name:
-        return FastJoint.calibrate(config.k, epsilon, config.beta)
+        return FastJoint.calibrate(config.k, epsilon, value_or(config.beta, DEFAULT_BETA))
     return LimitedDomain.calibrate(config.k, epsilon, delta, config.kbar or None, config.max_items_per_user)
 
 
@@ -342,7 +247,7 @@ def _resolved(config: TopKConfig) -> TopKConfig:
         raise InputError(
             f"{param('max_items_per_user')} applies to a selection, and to {param('mechanism')}=limited-domain, alone"
         )
-    if config.mechanism == FastJoint.name and not 0 < config.beta < 1:
+    if config.beta is not None and not 0 < config.beta < 1:
         raise InputError(f"{param('beta')} must lie strictly between 0 and 1, got {config.beta}")
     if config.selects:
         selection = config.selection or SelectionConfig(config.epsilon, config.delta, method=DEFAULT_SELECTOR)

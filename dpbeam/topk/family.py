@@ -1,59 +1,117 @@
-"""The family `top-k`."""
+"""The kind of release `top-k`: the k items that most users hold, in order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.families.base import Family, Recalibrated, Shown, Table
-from dpbeam.selection.family import domain_stage, shown_domain
+from dpbeam.counts import NOISY_COUNT, RANK
+from dpbeam.families.base import OutputColumn, Shown, Table
+from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.domain import DomainRelease
+from dpbeam.selectors.base import setting
 
 if TYPE_CHECKING:
     from dpbeam.accounting.ledger import Ledger
     from dpbeam.topk.config import TopKPlan
 
+#: The mechanism that needs no selection.
+LIMITED_DOMAIN = "limited-domain"
 
-class TopK(Family):
-    """The k items that most users hold, in order."""
 
-    name = method = "top-k"
+@dataclass(frozen=True)
+class TopKConfig(DomainRelease):
+    """The k items that most users hold, in order.
+
+    Attributes:
+      epsilon, delta: the budget of all stages together; delta may be 0 where all are pure.
+      k, selection, selector_share, public_domain: as of `DomainRelease`.
+      mechanism: name of the known-domain mechanism, or "limited-domain", which needs no selection.
+      noisy_counts: release noisy counts of the chosen items, at `noisy_count_share` of the budget.
+      kbar: of limited-domain, how many of the largest counts take part; None: 10 k; 0: all.
+      max_items_per_user: of limited-domain, how many items of a user count; None: all, or 100 with kbar = 0.
+      beta: pruning failure of fast-joint (utility only); None: its default.
+    """
+
+    name = writes = "top-k"
     summary = "the k items that most users hold, in order"
+    added = (OutputColumn(RANK, int, before=True), OutputColumn(NOISY_COUNT, int, "noisy_counts"))
 
-    def ledger(self, plan: TopKPlan, **run: Any) -> Ledger:
-        from dpbeam.topk.report import topk_ledger
+    k: int = setting(MISSING, "how many items; required", kind=int, metavar="K", common=True)
+    mechanism: str = setting(
+        "gauss-rank",
+        "gauss-rank (default), cdp-peel, pnf-peel, joint, fast-joint or limited-domain",
+        metavar="NAME",
+        common=True,
+    )
+    selection: SelectionConfig | None = None
+    selector_share: float | None = setting(
+        None,
+        "its share of the budget (default 0.5; of gauss-rank more above k = 100, up to 0.7)",
+        kind=float,
+        metavar="X",
+    )
+    public_domain: bool = False
+    noisy_counts: bool = setting(False, "release a noisy count of every chosen item", stated=False)
+    noisy_count_share: float | None = setting(
+        None, "share of --noisy_counts (default 0.2)", kind=float, metavar="X"
+    )
+    kbar: int | None = setting(
+        None, "limited-domain: counts that take part (default 10 k; 0: all)", kind=int, metavar="N"
+    )
+    max_items_per_user: int | None = None
+    beta: float | None = None
 
-        return topk_ledger(plan, **run)
+    @property
+    def selects(self) -> bool:
+        return super().selects and self.mechanism != LIMITED_DOMAIN
 
-    def recalibrated(self, ledger: Ledger) -> Recalibrated:
-        from dpbeam.topk.config import TopKConfig, plan_topk
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        return ("max_items_per_user",) if self.mechanism == LIMITED_DOMAIN else ()
 
+    def plan(self, *public: Any) -> TopKPlan:
+        from dpbeam.topk.config import plan_topk
+
+        return plan_topk(self)
+
+    def stated(self) -> dict[str, Any]:
+        bound = {} if self.max_items_per_user is None else {"max_items_per_user": self.max_items_per_user}
+        return {**super().stated(), **bound}
+
+    @classmethod
+    def follows(cls, plan: TopKPlan) -> dict[str, Any]:
+        deviation = None if plan.counts is None else plan.counts.deviation
+        return {"choice_budget": plan.choice_budgets, "noisy_count_deviation": deviation}
+
+    @classmethod
+    def unreviewed(cls, plan: TopKPlan) -> list[str]:
+        return [*super().unreviewed(plan), *([plan.config.mechanism] if plan.ranks_users else [])]
+
+    @classmethod
+    def of_ledger(cls, ledger: Ledger) -> TopKConfig:
         values = ledger.parameters
-        plan = plan_topk(
-            TopKConfig(
-                ledger.epsilon,
-                ledger.delta,
-                values["k"],
-                mechanism=values["mechanism"],
-                selection=domain_stage(ledger, ledger.delta or 0.5),
-                selector_share=values["selector_share"],
-                public_domain=values["public_domain"],
-                noisy_counts=values["noisy_count_deviation"] is not None,
-                noisy_count_share=values["noisy_count_share"],
-                kbar=values["kbar"],
-                max_items_per_user=values.get("max_items_per_user"),
-            )
+        return replace(
+            super().of_ledger(ledger),
+            noisy_counts=values["noisy_count_deviation"] is not None,
+            max_items_per_user=values.get("max_items_per_user"),
         )
-        return Recalibrated(plan.event, plan.selection)
 
-    def report(self, plan: TopKPlan) -> dict[str, Any]:
-        from dpbeam.topk.report import topk_report
+    @classmethod
+    def columns_of(cls, parameters: Mapping[str, Any]) -> tuple[OutputColumn, ...]:
+        counted = parameters.get("noisy_count_deviation") is not None
+        return super().columns_of({**parameters, "noisy_counts": counted})
 
-        return topk_report(plan)
+    @classmethod
+    def report(cls, plan: TopKPlan) -> dict[str, Any]:
+        from dpbeam.topk.report import choice_report
 
-    def shown(self, report: Mapping[str, Any]) -> Iterator[Shown]:
-        yield from shown_domain(
-            f"top-k  k {report['k']}  epsilon {report['epsilon']:g}  delta {report['delta']:g}", report
-        )
+        return {**super().report(plan), **choice_report(plan)}
+
+    @classmethod
+    def shown(cls, report: Mapping[str, Any]) -> Iterator[Shown]:
+        yield from super().shown(report)
         rows = [("choice", "mechanism", report["mechanism"])]
         for name, value in report["choice_budget"].items():
             used = " (used)" if name == report["composition"] else ""
@@ -82,6 +140,3 @@ class TopK(Family):
             tuple(errors),
             "Errors of the choice where rank r is held by 1/r of the users of the first",
         )
-
-    def beside_items(self, parameters: Mapping[str, Any]) -> tuple[int, int]:
-        return 1, int(parameters.get("noisy_count_deviation") is not None)

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from dpbeam.accounting.events import leaves
 from dpbeam.accounting.noise import NoiseSpec
+from dpbeam.counts import NOISY_COUNT, RANK
 from dpbeam.counts.counted import COUNT, CountedProgram, CountProgram, candidates
 from dpbeam.counts.gathered import WEIGHTS, Gathered, gather, histogram
 from dpbeam.counts.histogram import largest_positions
@@ -34,7 +35,7 @@ from dpbeam.topk.mechanisms import LimitedDomain
 if TYPE_CHECKING:
     from dpbeam.topk.config import TopKPlan
 
-RANK, ITEM, NOISY_COUNT = "rank", "item", "noisy_count"
+ITEM = "item"
 
 
 def counting_program(plan: TopKPlan) -> Program:
@@ -52,7 +53,7 @@ def choose_from(
     """The plan's choice from the parts of a histogram, in rank order; arguments as of `gather`.
 
     Returns:
-      record batch of at most min(k, d) rows: rank (from 1), item, noisy_count (null unless planned).
+      record batch of at most min(k, d) rows: rank (from 1), item, and noisy_count where planned.
     """
     gathered = gather(parts, domain, key)
     if not len(gathered.items):
@@ -68,19 +69,17 @@ def chosen_of(plan: TopKPlan, counted: Columns, key: RunKey) -> pa.RecordBatch:
 
 def answer(plan: TopKPlan, gathered: Gathered, positions: np.ndarray, key: RunKey) -> pa.RecordBatch:
     """The chosen positions as the result, with their noisy counts where planned."""
-    noisy = pa.nulls(len(positions), pa.int64())
+    noisy = None
     if plan.counts is not None:
         noisy = pa.array(plan.counts.release(gathered.counts[positions], gathered.fp[positions], key))
-    return _ranking(gathered.items.take(pa.array(positions)), noisy, gathered.kinds)
+    return ranking_of(gathered.items.take(pa.array(positions)), noisy, gathered.kinds)
 
 
-def _ranking(items: pa.Array, noisy: pa.Array, kinds: bytes) -> pa.RecordBatch:
-    """Items in rank order, with their noisy counts, as the result."""
-    schema = pa.schema(
-        [(RANK, pa.int64()), (ITEM, pa.large_binary()), (NOISY_COUNT, pa.int64())],
-        metadata={METADATA_KEY: kinds},
-    )
-    return pa.RecordBatch.from_arrays([pa.array(np.arange(1, len(items) + 1)), items, noisy], schema=schema)
+def ranking_of(items: pa.Array, noisy: pa.Array | None, kinds: bytes) -> pa.RecordBatch:
+    """Items in rank order, with their noisy counts where there are any, as the result."""
+    counts = {} if noisy is None else {NOISY_COUNT: noisy}
+    ranking = pa.RecordBatch.from_pydict({RANK: np.arange(1, len(items) + 1), ITEM: items, **counts})
+    return ranking.replace_schema_metadata({METADATA_KEY: kinds})
 
 
 class TopKProgram(Extended):
@@ -138,15 +137,16 @@ class TopKProgram(Extended):
         count = len(state["items"])
         if not count:
             return None
-        noisy = pa.nulls(count, pa.int64()) if self.plan.counts is None else pa.array(state["noisy"])
-        return _ranking(state["items"], noisy, state["kinds"][0].as_py())
+        noisy = None if self.plan.counts is None else pa.array(state["noisy"])
+        return ranking_of(state["items"], noisy, state["kinds"][0].as_py())
 
 
 def _remembered(chosen: pa.RecordBatch) -> Columns:
     """The result as the hub's last state."""
+    counted = NOISY_COUNT in chosen.schema.names
     return {
         "items": chosen.column(ITEM),
-        "noisy": chosen.column(NOISY_COUNT).fill_null(0).to_numpy(),
+        **({"noisy": chosen.column(NOISY_COUNT).to_numpy()} if counted else {}),
         "kinds": kinds_column(chosen.schema.metadata[METADATA_KEY]),
     }
 

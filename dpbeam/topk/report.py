@@ -7,10 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dpbeam.accounting.ledger import Ledger, run_ledger
 from dpbeam.randomness import RunKey
-from dpbeam.selection.ledger import selection_parameters, unreviewed_of
-from dpbeam.selection.report import plan_report
 from dpbeam.topk.config import TopKPlan
 from dpbeam.topk.measures import topk_errors
 from dpbeam.topk.mechanisms import LimitedDomain
@@ -21,50 +18,18 @@ _DRAWS = 30
 _MOST_SIMULATED = 1_000
 
 
-def topk_ledger(plan: TopKPlan, **run: Any) -> Ledger:
-    """What a run of `plan` costs and how; `run`: as of `run_ledger`."""
-    config, selection = plan.config, plan.selection
-    bound = {} if config.max_items_per_user is None else {"max_items_per_user": config.max_items_per_user}
-    parameters = {
-        "k": config.k,
-        "mechanism": config.mechanism,
-        "choice_budget": plan.choice_budgets,
-        "selector_share": config.selector_share,
-        "noisy_count_share": config.noisy_count_share,
-        "noisy_count_deviation": None if plan.counts is None else plan.counts.deviation,
-        "kbar": config.kbar,
-        **bound,
-        "public_domain": config.public_domain,
-        **selection_parameters(selection),
-    }
-    unreviewed = [*unreviewed_of(selection), *([config.mechanism] if plan.ranks_users else [])]
-    return run_ledger("top-k", plan, plan.composition, parameters, unreviewed=unreviewed, **run)
-
-
-def topk_report(plan: TopKPlan) -> dict[str, Any]:
-    """Settings, budget, noise and expected errors of a plan, as JSON values; needs no data.
+def choice_report(plan: TopKPlan) -> dict[str, Any]:
+    """Noise and expected errors of a plan, beside its settings, as JSON values; needs no data.
 
     `distance_needed`, of limited-domain alone: users that the k-th count must be above the (kbar+1)-th, or above 0 with
     kbar = 0, for an answer of k items in 99 of 100 runs.
     """
-    config = plan.config
     mechanism, distance = plan.mechanism, {}
     if isinstance(mechanism, LimitedDomain):
         distance = {"distance_needed": math.ceil(mechanism.distance())}
     return {
-        "job": "top-k",
-        "k": config.k,
-        "epsilon": config.epsilon,
-        "delta": config.delta,
-        "mechanism": config.mechanism,
-        "composition": plan.composition,
-        "choice_budget": plan.choice_budgets,
-        "public_domain": config.public_domain,
         **distance,
-        "selector_share": config.selector_share,
-        "selection": None if plan.selection is None else plan_report(plan.selection),
         "noisy_count_noise": None if plan.counts is None else plan.counts.noise,
-        "noisy_count_deviation": None if plan.counts is None else plan.counts.deviation,
         "expected_errors": expected_errors(plan),
     }
 

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from dpbeam.counts.gathered import public_domain
 from dpbeam.errors import naming_arguments
 from dpbeam.rows.elements import Field, PairFields
 from dpbeam.rows.lists import ListedItems
+from dpbeam.selection.columns import arrow_fields
 from dpbeam.selection.pipeline_run import of_run
 from dpbeam.selection.sizes import choose_sizes
 from dpbeam.selection.transforms import ProgramTransform, asked_for, check_sizes
-from dpbeam.topk.config import TopKConfig, plan_topk, topk_config
-from dpbeam.topk.program import NOISY_COUNT, RANK, topk_program
-
-#: The place of an item, from 1.
-RANK_FIELD = pa.field(RANK, pa.int64(), nullable=False)
+from dpbeam.topk.config import plan_topk
+from dpbeam.topk.family import TopKConfig
+from dpbeam.topk.program import topk_program
 
 
 class TopKItems(ProgramTransform):
@@ -77,7 +74,7 @@ class TopKItems(ProgramTransform):
         run, settings = of_run(more)
         with naming_arguments():
             config = asked_for(
-                topk_config,
+                TopKConfig.of_arguments,
                 TopKConfig,
                 config,
                 epsilon=epsilon,
@@ -98,13 +95,12 @@ class TopKItems(ProgramTransform):
             check_sizes(num_shards=num_shards, pairs=pairs, item_bytes=item_bytes)
             fields = PairFields.of(user, item, item_type, on_null)
             listed = None if domain is None else ListedItems.of("domain", domain, fields)
-            count = [pa.field(NOISY_COUNT, pa.int64(), nullable=False)] if config.noisy_counts else []
             super().__init__(
                 plan,
                 topk_program(plan, None if listed is None else public_domain(listed.items)),
                 choose_sizes(pairs, num_shards, item_bytes),
                 fields=fields,
-                released=[RANK_FIELD, *count],
+                released=arrow_fields(config.columns()),
                 as_batches=as_batches,
                 domain=listed,
                 **run,

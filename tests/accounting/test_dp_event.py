@@ -37,7 +37,8 @@ from dpbeam.accounting.ledger import KEY_FIXED_TEST, Ledger
 from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.accounting.threshold import NovelWeight, novel_threshold
 from dpbeam.errors import InputError
-from dpbeam.hitting.config import HittingSetConfig, plan_hitting_set
+from dpbeam.hitting.config import plan_hitting_set
+from dpbeam.hitting.family import HittingSetConfig
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
 from dpbeam.selectors.registry import selectors

@@ -14,8 +14,7 @@ import pytest
 from dpbeam import __version__
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.cli import COMMANDS, hitting_set, main
-from dpbeam.hitting.config import plan_hitting_set
-from dpbeam.hitting.report import hitting_set_report
+from dpbeam.hitting.family import HittingSetConfig
 from dpbeam.jobs.console import run_command
 from dpbeam.jobs.exit_codes import ExitCode
 from dpbeam.jobs.progress import Progress
@@ -389,9 +388,7 @@ class TestPlans:
         assert main(["plan", file, "--family=hitting-set", "--json"]) == 0
         report = json.loads(capsys.readouterr().out)
         options = hitting_set.make_parser().parse([file])[0]
-        assert report == json.loads(
-            json.dumps(hitting_set_report(plan_hitting_set(hitting_set.config_of(options))))
-        )
+        assert report == json.loads(json.dumps(HittingSetConfig.report(hitting_set.COMMAND.plan(options))))
         assert main(["plan", file, "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["job"] == "top-k"
         flags = ["--family=hitting-set", "--epsilon=1", "--delta=1e-5", "--k=50"]

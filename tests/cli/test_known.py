@@ -16,9 +16,10 @@ from dpbeam.errors import InputError
 from dpbeam.io.item_lists import read_items
 from dpbeam.io.known import read_known
 from dpbeam.io.output_formats import OUTPUT_FORMATS
-from dpbeam.io.sinks import COUNT, OutputColumns, write_shard
+from dpbeam.io.sinks import OutputColumns, write_shard
 from dpbeam.review.verification import check_ledger
-from dpbeam.selection.known import NEW, differences, known_cost
+from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.known import KNOWN, NEW, differences, known_cost
 from dpbeam.selectors.registry import DEFAULT_METHOD
 from tests.support.instances import popular_table
 from tests.support.releases import ledger_of
@@ -142,7 +143,9 @@ def test_a_dry_run_says_what_is_known_and_writes_nothing(nights, capsys):
 @pytest.mark.parametrize("format", OUTPUT_FORMATS)
 def test_the_column_in_every_format(format, tmp_path):
     items = pa.array([b"a,b", b"z", b"\xc3\xa9"], pa.large_binary())
-    columns = OutputColumns(("item",), ("string",), numbers=(*COUNT, NEW))
+    columns = OutputColumns(
+        ("item",), ("string",), SelectionConfig(1, 1e-5, noisy_counts=True).columns(KNOWN)
+    )
     numbers = {
         "noisy_count": np.array([3.0, -1.0, 2.0]),
         "noisy_count_sd": np.full(3, 1.5),

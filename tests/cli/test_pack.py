@@ -315,7 +315,7 @@ def test_an_agent_twice_is_refused_without_saying_who(folder, capsys):
         (["--num_agents=0"], "--num_agents must be from 1"),
         (["--max_resources_per_agent=1"], "--max_resources_per_agent=1: an agent demands more resources"),
         (["--max_value=0.5"], "column 'value' holds no number in [0, 0.5]"),
-        (["--alpha=0"], "--alpha must be from 0.005 to 1, got 0"),
+        (["--alpha=0"], "--alpha must be a number from 0.005 to 1, got 0"),
         (["--no_allow_small_supply", "--epsilon=0.1"], "--supplies: 40 of 'beds' are too few"),
         (["--num_blocks=0"], "--num_blocks must be from 1 to 65536"),
         (["--mechanism=published"], "--mechanism: 'published' has no guarantee with constants"),

@@ -16,7 +16,8 @@ import pytest
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.engine.program import Keys
 from dpbeam.randomness import RunKey, fingerprints
-from dpbeam.topk.config import TopKConfig, plan_topk
+from dpbeam.topk.config import plan_topk
+from dpbeam.topk.family import TopKConfig
 from tests.support.commands import COLUMNS, key_warning, run_job
 from tests.support.instances import popular_table
 from tests.support.ledgers import without_times
@@ -283,15 +284,15 @@ class TestBadInput:
         [
             (
                 ["--mechanism=limited-domain", "--selector=gsu"],
-                r"--selector needs a selection stage: drop it, or --domain, limited-domain",
+                r"--selector belongs to a selection stage, and .* leaves none: drop one of them",
             ),
             (
                 ["--mechanism=limited-domain", "--set=rounds=4"],
-                r"--set belongs to a selection stage, and this job has none: drop it",
+                r"--set rounds belongs to a selection stage, and .* leaves none: drop one of them",
             ),
             (
                 ["--domain=x", "--max_items_per_user=4"],
-                r"--max_items_per_user belongs to a selection stage, and this job has none: drop it",
+                r"--max_items_per_user belongs to a selection stage, and .* leaves none: drop one of them",
             ),
             (["--domain=/none"], r"--domain: .*/none.*"),
             (["--method=gsu"], r"--method does not apply to top-k; use --selector"),

@@ -16,7 +16,8 @@ from scipy.stats import chi2, norm
 import dpbeam
 from dpbeam.accounting.noise import NoiseMismatchError
 from dpbeam.cli import main
-from dpbeam.counting.config import CountConfig, plan_count
+from dpbeam.counting.config import plan_count
+from dpbeam.counting.family import CountConfig
 from dpbeam.counting.transforms import CountItems
 from dpbeam.counts.gathered import public_domain
 from dpbeam.counts.selection import CountNoises

@@ -22,7 +22,7 @@ from dpbeam.accounting.gaussian import gaussian_sigma
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.release import Others
 from dpbeam.cli.select import main
-from dpbeam.counting.config import CountConfig
+from dpbeam.counting.family import CountConfig
 from dpbeam.counting.transforms import CountItems
 from dpbeam.counts.counted import CountedProgram
 from dpbeam.counts.gathered import public_domain
@@ -33,19 +33,19 @@ from dpbeam.engine.forwarding import Forwarding
 from dpbeam.engine.in_process import build_blocks, output_batches, run_in_process, run_trips
 from dpbeam.engine.program import Keys
 from dpbeam.errors import InputError
-from dpbeam.hitting.config import HittingSetConfig
+from dpbeam.hitting.family import HittingSetConfig
 from dpbeam.hitting.transforms import HittingSet
 from dpbeam.kernels.grid import NORM_UNITS, UNITS
 from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.review.verification import check_ledger
 from dpbeam.selection.config import SelectionConfig
-from dpbeam.selection.family import shown_selection
 from dpbeam.selection.ledger import others_in
 from dpbeam.selection.plan import make_plan
 from dpbeam.selection.report import plan_report
+from dpbeam.selection.shown import shown_selection
 from dpbeam.selection.transforms import SelectPartitions
 from dpbeam.selectors.registry import selectors
-from dpbeam.topk.config import TopKConfig
+from dpbeam.topk.family import TopKConfig
 from dpbeam.topk.transforms import TopKItems
 from tests.support.instances import batches, pairs_with_whales
 from tests.support.pipelines import kept, outcome

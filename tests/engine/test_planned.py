@@ -22,18 +22,22 @@ from dpbeam.accounting.events import ComposedEvent, leaves
 from dpbeam.accounting.noise import FilteredNoise, NoiseMismatchError
 from dpbeam.accounting.threshold import ReleaseTest
 from dpbeam.cli import main
-from dpbeam.counting.config import CountConfig, plan_count
+from dpbeam.counting.config import plan_count
+from dpbeam.counting.family import CountConfig
 from dpbeam.engine import planned
 from dpbeam.engine.forwarding import Forwarding
 from dpbeam.engine.program import Touches
 from dpbeam.errors import InputError
 from dpbeam.families.registry import families
-from dpbeam.hitting.config import HittingSetConfig, plan_hitting_set
+from dpbeam.hitting.config import plan_hitting_set
+from dpbeam.hitting.family import HittingSetConfig
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
 from dpbeam.selectors.registry import selectors
-from dpbeam.series.config import SeriesConfig, plan_series
-from dpbeam.topk.config import TopKConfig, plan_topk
+from dpbeam.series.config import plan_series
+from dpbeam.series.family import SeriesConfig
+from dpbeam.topk.config import plan_topk
+from dpbeam.topk.family import TopKConfig
 from dpbeam.topk.mechanisms import MECHANISMS
 from tests.support.markets import market
 from tests.support.markets import plan as packing_plan

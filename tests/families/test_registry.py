@@ -54,7 +54,7 @@ def test_each_has_a_command():
 
 
 def test_no_two_write_the_same_ledgers():
-    methods = [family.method for family in families().values() if hasattr(family, "method")]
+    methods = [family.writes for family in families().values() if family.writes]
     assert (
         len(methods) == len(set(methods)) == len(families()) - 1
     )  # ledgers of selections name their selector
@@ -122,7 +122,7 @@ def test_they_load_quickly():
 
 def test_nobody_else_lists_them():
     """Two names of families in one module are a list; the public face has one, and audits and experiments theirs."""
-    names = {*families(), *(family.method for family in families().values() if hasattr(family, "method"))}
+    names = {*families(), *(family.writes for family in families().values() if family.writes)}
     for path in (ROOT / "dpbeam").rglob("*.py"):
         if sum(name in (text := path.read_text()) for name in names) < 2:
             continue

@@ -10,18 +10,12 @@ from dpbeam.accounting.events import ComposedEvent, FirstHitEvent, PeelingEvent
 from dpbeam.accounting.first_hit import first_hit_delta
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.errors import InputError
-from dpbeam.hitting.config import (
-    RATES,
-    HittingSetConfig,
-    default_share,
-    largest_range,
-    plan_hitting_set,
-    spread,
-)
-from dpbeam.hitting.report import hitting_set_ledger, hitting_set_report, lost_users
+from dpbeam.hitting.config import RATES, default_share, largest_range, plan_hitting_set, spread
+from dpbeam.hitting.family import HittingSetConfig, lost_users
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selectors.registry import selectors
-from dpbeam.topk.config import TopKConfig, plan_topk
+from dpbeam.topk.config import plan_topk
+from dpbeam.topk.family import TopKConfig
 
 
 def planned(epsilon=1.0, delta=1e-5, k=50, method="basic", share=None, **settings):
@@ -137,7 +131,7 @@ def test_a_public_domain_takes_no_selection():
 
 def test_the_ledger_says_what_was_done_and_verifies():
     plan = planned()
-    ledger = hitting_set_ledger(plan, input_parameters=None, fixed_key=False, privacy_unit="one user")
+    ledger = HittingSetConfig.ledger(plan, input_parameters=None, fixed_key=False, privacy_unit="one user")
     assert Ledger.from_json(ledger.to_json()) == ledger
     assert (ledger.method, ledger.accounting) == ("hitting-set", "first-hit")
     assert ledger.neighbouring_relation == "add/remove one user"
@@ -151,7 +145,7 @@ def test_lost_users_bound_the_mean_loss():
         gap * (size - 1) / (size - 1 + math.exp(epsilon0 * gap)) for gap in range(1, 200)
     )  # one item ahead by `gap`, chosen by softmax
     assert 0.5 * lost_users(epsilon0, size) < behind <= lost_users(epsilon0, size)
-    report = hitting_set_report(planned())
+    report = HittingSetConfig.report(planned())
     assert [row["domain"] for row in report["lost_users"]] == [100, 1_000, 10_000]
     assert report["selection"]["method"] == "basic"
 

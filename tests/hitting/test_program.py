@@ -7,7 +7,8 @@ import pytest
 from dpbeam.counts.gathered import public_domain
 from dpbeam.engine.in_process import run_in_process
 from dpbeam.engine.program import Keys
-from dpbeam.hitting.config import HittingSetConfig, plan_hitting_set
+from dpbeam.hitting.config import plan_hitting_set
+from dpbeam.hitting.family import HittingSetConfig
 from dpbeam.hitting.program import HittingSetProgram, noisy_choice, taking_part
 from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.selection.config import SelectionConfig

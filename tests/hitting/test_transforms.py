@@ -7,7 +7,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 import dpbeam
 from dpbeam.engine.beam.driver import run_in_jobs
 from dpbeam.engine.beam.store import RunFolder
-from dpbeam.hitting.config import HittingSetConfig
+from dpbeam.hitting.family import HittingSetConfig
 from dpbeam.hitting.program import HittingSetProgram
 from dpbeam.hitting.transforms import GATHERED_PAIRS, TRIPS_IN_ONE_JOB, HittingSet
 from dpbeam.randomness import RunKey

@@ -13,7 +13,7 @@ import pytest
 
 import dpbeam
 from dpbeam.errors import InputError
-from dpbeam.packing.config import PackingConfig
+from dpbeam.packing.family import PackingConfig
 from dpbeam.selectors.registry import DEFAULT_METHOD, find
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-5}

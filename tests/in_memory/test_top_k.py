@@ -92,10 +92,19 @@ def test_a_fresh_key_and_several_columns():
     "arguments,message",
     [
         ({"mechanism": "best"}, "^mechanism must be one of"),
-        ({"domain": ["x"], "selector": "gsu"}, "domain leaves no selection: drop selector and its settings"),
-        ({"domain": ["x"], "preset": "published"}, "domain leaves no selection"),
-        ({"mechanism": "limited-domain", "rounds": 3}, "limited-domain leaves no selection"),
-        ({"domain": ["x"], "max_items_per_user": 3}, "max_items_per_user applies to a selection"),
+        (
+            {"domain": ["x"], "selector": "gsu"},
+            "^selector belongs to a selection stage, and domain leaves none",
+        ),
+        (
+            {"domain": ["x"], "preset": "published"},
+            "preset belongs to a selection stage, and domain leaves none",
+        ),
+        (
+            {"mechanism": "limited-domain", "rounds": 3},
+            "^rounds belongs to a selection.* limited-domain leaves none",
+        ),
+        ({"domain": ["x"], "max_items_per_user": 3}, "^max_items_per_user belongs to a selection stage"),
         ({"kbar": 3}, "^kbar applies to mechanism=limited-domain alone"),
         ({"noisy_count_share": 0.2}, "^noisy_count_share needs noisy_counts"),
         ({"delta": 0.0}, "^delta must lie strictly between 0 and 1"),

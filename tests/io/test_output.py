@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+from dataclasses import replace
 
 import pytest
 
@@ -16,6 +17,7 @@ from dpbeam.io.output_formats import shard_name
 from dpbeam.storage.remote import UNAVAILABLE
 from tests.support import memory_store
 from tests.support.commands import COLUMNS
+from tests.support.releases import ledger_of
 
 
 def stage(target, shards, text="x"):
@@ -35,12 +37,14 @@ def finished(prefix):
         ledger = json.load(file)
     names = sorted(n for n in os.listdir(folder) if n.startswith(f"{stem}-") and "-of-" in n)
     texts = [pathlib.Path(folder, name).read_text() for name in names]
-    assert texts == [f"{ledger['text']}{n}" for n in range(ledger["shards"])], "ledger and shards do not fit"
+    stated = ledger["parameters"]
+    expected = [f"{stated['text']}{n}" for n in range(stated["shards"])]
+    assert texts == expected, "ledger and shards do not fit"
     return texts
 
 
 def ledger(text, shards):
-    return json.dumps({"format": "dpbeam ledger", "parameters": {}, "text": text, "shards": shards})
+    return replace(ledger_of(release=None), parameters={"text": text, "shards": shards})
 
 
 def commit(prefix, text, shards, **options):
@@ -112,7 +116,7 @@ def test_a_ledger_that_names_no_files(tmp_path, foreign):
     """Written by an earlier version: it stands for one whole set of shards, and for nothing where there is more."""
     prefix = f"{tmp_path}/out"
     commit(prefix, "old", 2)
-    (tmp_path / "out.ledger.json").write_text(ledger("old", 2))
+    (tmp_path / "out.ledger.json").write_text(ledger("old", 2).to_json())
     if foreign is None:
         commit(prefix, "new", 1, overwrite=True)
         assert finished(prefix) == ["new0"]
@@ -275,7 +279,7 @@ def test_a_set_of_shards_that_is_not_whole(tmp_path, names):
         with open(os.path.join(target.staging, f"shard-{name}.parquet"), "w"):
             pass
     with pytest.raises(RunnerError, match=r"does not hold one whole set of shards"):
-        target.commit("{}")
+        target.commit(ledger_of())
     assert finished(f"{tmp_path}/out") is None
 
 
@@ -447,7 +451,7 @@ def test_another_process_finishes_what_was_cut_short(at, old, tmp_path, monkeypa
         for number in range(2):
             pathlib.Path(target.staging, f"shard-{number:05}-of-00002.txt").write_text(text)
         pathlib.Path(target.staged_extra("more.bin")).write_text(text)
-        target.stage('{"format": "dpbeam ledger", "parameters": {}}')
+        target.stage(ledger_of(release=None))
         return target
 
     if old:

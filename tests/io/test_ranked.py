@@ -1,6 +1,7 @@
 """A ranking on disk: one file, in rank order, also when there is nothing to rank."""
 
 import os
+from dataclasses import replace
 
 import apache_beam as beam
 import pyarrow as pa
@@ -8,20 +9,18 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from dpbeam.errors import InputError
 from dpbeam.io.sinks import OutputColumns, WriteRanked
 from dpbeam.kernels import canonical
+from dpbeam.topk.family import TopKConfig
 
 STRING = OutputColumns(("item",), ("string",))
 
 
 def ranking(items, noisy=None):
     """A record batch as top-k emits it."""
-    counts = pa.nulls(len(items), pa.int64()) if noisy is None else pa.array(noisy, pa.int64())
+    counts = {} if noisy is None else {"noisy_count": pa.array(noisy, pa.int64())}
     ranks = pa.array(range(1, len(items) + 1), pa.int64())
-    return pa.RecordBatch.from_arrays(
-        [ranks, pa.array(items, pa.large_binary()), counts], ["rank", "item", "noisy_count"]
-    )
+    return pa.RecordBatch.from_pydict({"rank": ranks, "item": pa.array(items, pa.large_binary()), **counts})
 
 
 def write(tmp_path, batches, columns=STRING, format="parquet", noisy_counts=False):
@@ -30,7 +29,8 @@ def write(tmp_path, batches, columns=STRING, format="parquet", noisy_counts=Fals
     folder.mkdir()
     with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
         source = pipeline | beam.Create(batches).with_output_types(pa.RecordBatch)
-        _ = source | WriteRanked(str(folder), columns, format, noisy_counts=noisy_counts)
+        columns = replace(columns, added=TopKConfig(1.0, 1e-5, 3, noisy_counts=noisy_counts).columns())
+        _ = source | WriteRanked(str(folder), columns, format)
     [name] = os.listdir(folder)
     assert name == f"shard-00000-of-00001.{'txt' if format == 'text' else 'parquet'}"
     return folder / name
@@ -61,9 +61,10 @@ def test_text_without_counts(tmp_path):
 
 
 @pytest.mark.parametrize("format", ["parquet", "text"])
-@pytest.mark.parametrize("batches", [[], [ranking([])]], ids=["no ranking", "empty ranking"])
+@pytest.mark.parametrize("empty", [False, True], ids=["no ranking", "empty ranking"])
 @pytest.mark.parametrize("noisy_counts", [False, True])
-def test_nothing_to_rank(format, batches, noisy_counts, tmp_path):
+def test_nothing_to_rank(format, empty, noisy_counts, tmp_path):
+    batches = [ranking([], [] if noisy_counts else None)] if empty else []
     written = write(tmp_path, batches, format=format, noisy_counts=noisy_counts)
     if format == "text":
         assert written.read_bytes() == b""
@@ -87,13 +88,5 @@ def test_kinds(tmp_path):
     )
     (tmp_path / "more").mkdir()
     columns = OutputColumns(("host", "port"), ("string", "int"))
-    table = pq.read_table(write(tmp_path / "more", [ranking(parts.to_pylist(), [1, 2])], columns))
+    table = pq.read_table(write(tmp_path / "more", [ranking(parts.to_pylist())], columns))
     assert table.to_pydict() == {"rank": [1, 2], "host": ["h", "g"], "port": [5, -1]}
-
-
-@pytest.mark.parametrize("name", ["rank", "noisy_count"])
-def test_names_of_the_rankings_own_columns(name):
-    columns = OutputColumns(("host", name), ("string", "string"))
-    with pytest.raises(InputError) as caught:
-        WriteRanked("folder", columns, "parquet", noisy_counts=False)
-    assert str(caught.value) == f"--item_column: '{name}' is a column of the output; rename yours"

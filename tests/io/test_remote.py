@@ -15,6 +15,7 @@ from dpbeam.io.output import OutputTarget
 from dpbeam.io.sinks import OutputColumns, WriteReleased
 from tests.support.input import pairs_spec
 from tests.support.objects import STORE, FakeStore
+from tests.support.releases import ledger_of
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +76,7 @@ def write(prefix, items, **options):
                 | f"Write{attempt}"
                 >> WriteReleased(target.staging, OutputColumns(("item",), ("string",)), "text", 2)
             )
-    target.commit('{"format": "dpbeam ledger", "parameters": {}}')
+    target.commit(ledger_of(release=None))
 
 
 def test_writing():

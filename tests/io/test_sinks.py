@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import dpbeam.engine.beam.coders  # noqa: F401  (coder of record batches)
 from dpbeam.engine.beam import owner
 from dpbeam.errors import InputError
+from dpbeam.families.base import OutputColumn
 from dpbeam.io import sinks
 from dpbeam.io.formats import formats
 from dpbeam.io.item_lists import read_items
@@ -37,8 +38,9 @@ from dpbeam.kernels.columns import encode
 from dpbeam.storage import FileSystems
 from tests.support import memory_store, objects
 
+WEIGHT, SHARE = OutputColumn("noisy_weight", float), OutputColumn("share", float)
 STRINGS = OutputColumns(("item",), ("string",))
-WEIGHTED = OutputColumns(("item",), ("string",), numbers=("noisy_weight",))
+WEIGHTED = OutputColumns(("item",), ("string",), added=(WEIGHT,))
 
 
 def binary(*values):
@@ -108,7 +110,7 @@ def test_text_escapes():
     data = written(binary(f"a{controls}b"), format="text").decode()
     assert data.isprintable() is False and data[:-1].isprintable() and data.splitlines() == [data[:-1]]
     assert data.startswith("a\\x00\\x01") and data.endswith("\\x9f\\u2028\\u2029b\n")
-    columns = OutputColumns(("b", "n"), ("bytes", "int"), numbers=("noisy_weight",))
+    columns = OutputColumns(("b", "n"), ("bytes", "int"), added=(WEIGHT,))
     parts = [canonical.encode(pa.array(v))[0] for v in ([b"\xff\t\\x", b"plain"], [-1, 2])]
     data = written(canonical.encode_parts(parts), columns, np.array([0.5, 2.0]), "text")
     assert sorted(data.decode().splitlines()) == ["\\xff\\t\\\\x\t-1\t0.5", "plain\t2\t2"]
@@ -117,7 +119,7 @@ def test_text_escapes():
 def test_csv_content():
     data = written(binary("b,c", 'd"e', "f\ng", " h", "ü", "=1+1", "\x1b[2J"), format="csv")
     assert data.decode() == 'item\n"\x1b[2J"\n" h"\n=1+1\n"b,c"\n"d""e"\n"f\ng"\nü\n'
-    columns = OutputColumns(("a,b", "n", "raw"), ("string", "int", "bytes"), numbers=("noisy_weight",))
+    columns = OutputColumns(("a,b", "n", "raw"), ("string", "int", "bytes"), added=(WEIGHT,))
     parts = [canonical.encode(pa.array(v))[0] for v in (["", "x"], [1, -2], [b"\xff\\", b"p,q"])]
     data = written(canonical.encode_parts(parts), columns, np.array([0.5, np.nan]), "csv")
     assert data.decode() == '"a,b",n,raw,noisy_weight\n"",1,\\xff\\\\,0.5\nx,-2,"p,q",\n'
@@ -125,7 +127,7 @@ def test_csv_content():
 
 
 def test_jsonl_content():
-    columns = OutputColumns(("name", "n", "raw"), ("string", "int", "bytes"), numbers=("noisy_weight",))
+    columns = OutputColumns(("name", "n", "raw"), ("string", "int", "bytes"), added=(WEIGHT,))
     parts = [canonical.encode(pa.array(v))[0] for v in (['a"\n\x1b', "x"], [2**63 - 1, -2], [b"\xff\\", b""])]
     data = written(canonical.encode_parts(parts), columns, np.array([0.5, np.nan]), "jsonl")
     assert [json.loads(line) for line in data.splitlines()] == [
@@ -193,20 +195,20 @@ def test_columns_of_an_input():
     kinds = Kinds("int", ("string", "int"))
     assert OutputColumns.of(spec, kinds) == OutputColumns(("a", "noisy_weight"), ("string", "int"))
     with pytest.raises(InputError) as error:
-        replace(OutputColumns.of(spec, kinds), numbers=("noisy_weight",))
+        replace(OutputColumns.of(spec, kinds), added=(WEIGHT,))
     assert str(error.value) == "--item_column: 'noisy_weight' is a column of the output; rename yours"
     with pytest.raises(InputError, match=r"^--item_column: 'share' is a column of the output"):
-        OutputColumns(("a", "share"), ("string", "string"), ("share",))
+        OutputColumns(("a", "share"), ("string", "string"), (SHARE,))
     assert OutputColumns.of(InputSpec.create(["a.txt"]), Kinds(None, ("string",))) == STRINGS
 
 
-@pytest.mark.parametrize("numbers", [(), ("share",)])
-def test_a_released_column_that_the_output_does_not_declare_is_an_error(numbers, tmp_path):
+@pytest.mark.parametrize("added", [(), (OutputColumn("share", float),)])
+def test_a_released_column_that_the_output_does_not_declare_is_an_error(added, tmp_path):
     items, halves = binary("a", "b"), pa.array([0.5, 0.5])
     batch = pa.RecordBatch.from_arrays([items, halves, halves], ["item", "share", "share_sd"])
-    undeclared = "share" if not numbers else "share_sd"
+    undeclared = "share" if not added else "share_sd"
     with pytest.raises(ValueError, match=f"declares no column '{undeclared}'"):
-        write(tmp_path, [batch], OutputColumns(("item",), ("string",), numbers))
+        write(tmp_path, [batch], OutputColumns(("item",), ("string",), added))
     assert not list(tmp_path.iterdir())
 
 

@@ -12,10 +12,10 @@ from scipy import stats
 from dpbeam.accounting.accountant import account
 from dpbeam.accounting.gaussian import gaussian_sigma
 from dpbeam.errors import InputError
-from dpbeam.packing.config import Market, PackingConfig, Resource, make_plan, resources_of
+from dpbeam.packing.config import Market, Resource, make_plan, resources_of
+from dpbeam.packing.family import PackingConfig
 from dpbeam.packing.market import WHOLE, demand_units
 from dpbeam.packing.program import PackingProgram
-from dpbeam.packing.report import packing_ledger
 from tests.support.markets import market, plan
 
 
@@ -54,7 +54,7 @@ def test_the_events_cost_the_budget():
 
 def test_the_ledger_states_the_noise_and_the_neighbours():
     made = plan(market([100], 1_000))
-    ledger = packing_ledger(made, fixed_key=False, input_parameters={})
+    ledger = PackingConfig.ledger(made, fixed_key=False, input_parameters={})
     ledger.verify()
     assert ledger.neighbouring_relation == "replace the row of one agent"
     assert ledger.events.noises() == PackingProgram(made).noises() == [made.noise]

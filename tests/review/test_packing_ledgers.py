@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from dpbeam.packing.config import Market, PackingConfig, Resource, make_plan
-from dpbeam.packing.report import packing_ledger
+from dpbeam.packing.config import Market, Resource, make_plan
+from dpbeam.packing.family import PackingConfig
 from dpbeam.review.facts import keeping
 from dpbeam.review.verification import check_ledger
 
@@ -17,7 +17,7 @@ INPUT = {"agent_column": "agent", "value_column": "value", "demand_columns": ["b
 
 def values_of(**settings) -> dict:
     plan = make_plan(PackingConfig(1.0, 1e-6, **settings), MARKET)
-    return json.loads(packing_ledger(plan, fixed_key=False, input_parameters=INPUT).to_json())
+    return json.loads(PackingConfig.ledger(plan, fixed_key=False, input_parameters=INPUT).to_json())
 
 
 def statements(values) -> dict[str, bool | None]:

@@ -15,8 +15,10 @@ from dpbeam.review import facts
 from dpbeam.review.page import known_weaknesses, render
 from dpbeam.review.verification import check_ledger
 from dpbeam.selectors.registry import selectors
-from dpbeam.series.config import SeriesConfig, plan_series, series_ledger
-from dpbeam.topk.config import TopKConfig, plan_topk
+from dpbeam.series.config import plan_series, series_ledger
+from dpbeam.series.family import SeriesConfig
+from dpbeam.topk.config import plan_topk
+from dpbeam.topk.family import TopKConfig
 from tests.support.examples import ROOT
 from tests.support.releases import RELEASE, ledger_of
 
@@ -277,9 +279,10 @@ class TestContents:
             "selector_share": plan.config.selector_share,
             "noisy_count_share": plan.config.noisy_count_share,
             "noisy_count_deviation": plan.counts.deviation,
+            "choice_budget": plan.choice_budgets,
             "kbar": None,
             "public_domain": False,
-            "selection": plan.selection.config.public_parameters(),
+            "selection": plan.selection.config.stated(),
             "selector": "gsu",
             "output": {"format": "parquet", "shards": 1},
         }

@@ -17,8 +17,8 @@ from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.ledger import selection_ledger
 from dpbeam.selection.plan import make_plan
 from dpbeam.selectors.registry import selectors
-from dpbeam.topk.config import TopKConfig, plan_topk
-from dpbeam.topk.report import topk_ledger
+from dpbeam.topk.config import plan_topk
+from dpbeam.topk.family import TopKConfig
 from tests.support.releases import ledger_of
 
 
@@ -149,7 +149,7 @@ def test_a_floor_that_cannot_be_is_not_confirmed(stated):
 def test_the_floor_of_a_domain():
     selection = SelectionConfig(1.0, 1e-6, "basic", min_users=4)
     plan = plan_topk(TopKConfig(1.0, 1e-6, 5, selection=selection))
-    ledger = topk_ledger(plan, input_parameters=None, fixed_key=False, privacy_unit="one user")
+    ledger = TopKConfig.ledger(plan, input_parameters=None, fixed_key=False, privacy_unit="one user")
     floor = by_name(ledger)["floor"]
     assert floor.verdict == "stated" and floor.text.startswith("no item of fewer than 4 users")
     assert {"selection.min_users", "selection.noisy_weights"} <= stated_in(ledger)
@@ -264,7 +264,7 @@ class TestOwnRevision:
 def top_k_values(**settings) -> dict:
     """A ledger of top-k as the command writes it."""
     plan = plan_topk(TopKConfig(1.0, settings.pop("delta", 1e-6), 5, **settings))
-    ledger = topk_ledger(plan, input_parameters=None, fixed_key=False, privacy_unit="one user")
+    ledger = TopKConfig.ledger(plan, input_parameters=None, fixed_key=False, privacy_unit="one user")
     return json.loads(ledger.to_json())
 
 

@@ -272,8 +272,8 @@ def test_refusals(options, message):
 
 
 @pytest.mark.parametrize("method", selectors())
-def test_public_parameters_are_plain_json_without_the_budget(method):
-    parameters = resolve(method=method).public_parameters()
+def test_what_is_stated_is_plain_json_without_the_budget(method):
+    parameters = resolve(method=method).stated()
     assert json.loads(json.dumps(parameters, allow_nan=False)) == parameters
     assert not {"epsilon", "delta", "method"} & set(parameters)
     assert parameters["max_items_per_user"] > 0

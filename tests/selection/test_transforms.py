@@ -29,7 +29,7 @@ from dpbeam.rows.released import ReleasedRow
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
 from dpbeam.selection.transforms import SelectPartitions
-from dpbeam.topk.config import TopKConfig
+from dpbeam.topk.family import TopKConfig
 from dpbeam.topk.transforms import TopKItems
 from tests.support.forks import in_fork
 from tests.support.pipelines import kept, outcome

@@ -247,8 +247,8 @@ class TestPlan:
     def test_one_user_is_no_floor(self):
         assert not isinstance(plan("basic", 1).program, Floored)
         assert plan("basic", 1).config == plan("basic", None).config
-        assert "min_users" not in plan("basic", 1).config.public_parameters()
-        assert plan("basic", 3).config.public_parameters()["min_users"] == 3
+        assert "min_users" not in plan("basic", 1).config.stated()
+        assert plan("basic", 3).config.stated()["min_users"] == 3
 
     @pytest.mark.parametrize("value", [0, -1, 1.5, "5", True, float("nan"), 1_000_001])
     def test_what_is_no_number_of_users_is_refused(self, value):
@@ -304,5 +304,5 @@ def test_domains_have_a_floor_too(command):
 
 
 def test_a_public_domain_has_none():
-    with pytest.raises(InputError, match="domain leaves no selection: drop selector and its settings"):
+    with pytest.raises(InputError, match="min_users belongs to a selection stage, and domain leaves none"):
         dpbeam.top_k((["u"], ["a"]), k=1, epsilon=1.0, delta=1e-6, domain=["a"], min_users=2)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from dpbeam.cli.flags import BoundOptions
 from dpbeam.errors import InputError
 from dpbeam.review.page import known_weaknesses
 from dpbeam.selection.config import SelectionConfig
@@ -244,7 +243,7 @@ def test_no_d0_that_is_tried_or_recommended_is_far_from_the_default(name):
 
 
 def test_the_help_of_d0_names_what_the_plans_have():
-    text = " ".join(BoundOptions.max_items_per_user.help.split())
+    text = " ".join(SelectionConfig.described()["max_items_per_user"].help.split())
     for name, selector in selectors().items():
         [part] = (part for part in re.split("[(;)]", text) if re.search(rf"of .*\b{name}\b(?!-)", part))
         plans = [

@@ -7,7 +7,8 @@ import pyarrow as pa
 
 from dpbeam.engine.program import Keys
 from dpbeam.randomness import RunKey
-from dpbeam.series.config import SeriesConfig, SeriesPlan, plan_series
+from dpbeam.series.config import SeriesPlan, plan_series
+from dpbeam.series.family import SeriesConfig
 from dpbeam.series.night import run_kept
 from dpbeam.series.state import SeriesState
 

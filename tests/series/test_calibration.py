@@ -16,7 +16,8 @@ from dpbeam.accounting.events import (
 )
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.errors import InputError
-from dpbeam.series.config import SeriesConfig, plan_series, series_ledger
+from dpbeam.series.config import plan_series, series_ledger
+from dpbeam.series.family import SeriesConfig
 from dpbeam.series.schedule import PRESETS, Schedule, preset_schedule
 from tests.series.streams import plan_of
 

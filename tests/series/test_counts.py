@@ -12,8 +12,9 @@ from dpbeam.accounting.accountant import account
 from dpbeam.accounting.noise import NoiseMismatchError
 from dpbeam.errors import InputError
 from dpbeam.kernels.grid import UNITS
-from dpbeam.series.config import SeriesConfig, plan_series
+from dpbeam.series.config import plan_series
 from dpbeam.series.counts import SeriesCounts
+from dpbeam.series.family import SeriesConfig
 from dpbeam.series.state import SeriesState
 from tests.series import faulty
 from tests.series.streams import arrays, keys_of, plan_of, released, run_night
@@ -114,7 +115,7 @@ def test_all_together_cost_the_budget(nights, share):
     assert 0.99e-5 < account(plan.event, 1.0).delta <= 1e-5
     alone = plan_series(SeriesConfig(1.0, 1e-5, nights))
     assert plan.calibration.sigma > alone.calibration.sigma
-    assert alone.counts is None and "noisy_counts" not in alone.config.public_parameters()
+    assert alone.counts is None and "noisy_counts" not in alone.config.stated()
 
 
 def test_a_plan_is_held_to_the_items_of_a_user():
@@ -123,7 +124,7 @@ def test_a_plan_is_held_to_the_items_of_a_user():
         replace(plan, counts=replace(plan.counts, items=1))
     with pytest.raises(NoiseMismatchError):
         replace(plan, counts=replace(plan.counts, round=1))
-    values = plan.config.public_parameters()
+    values = plan.config.stated()
     assert SeriesConfig.of_parameters(4.0, 0.1, values) == plan.config
 
 

@@ -24,7 +24,8 @@ from dpbeam.errors import InputError
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import NORM_UNITS, UNITS
 from dpbeam.randomness import RunKey
-from dpbeam.series.config import SeriesConfig, SeriesPlan, plan_series
+from dpbeam.series.config import SeriesPlan, plan_series
+from dpbeam.series.family import SeriesConfig
 from dpbeam.series.program import energy_of
 from dpbeam.series.saved import FULL, UNKNOWN, Saving, charge
 from dpbeam.series.state import SeriesState
@@ -214,7 +215,7 @@ def test_a_plan_is_held_to_its_event(monkeypatch):
 
 def test_a_preset_is_stated_whole():
     config = SeriesConfig(1.0, 1e-5, 30)
-    stated = config.public_parameters()
+    stated = config.stated()
     assert (config.preset, stated["saved_norm"], stated["rise"], stated["aims"][0]) == (
         "balanced",
         1.0,
@@ -224,7 +225,7 @@ def test_a_preset_is_stated_whole():
     assert SeriesConfig.of_parameters(1.0, 1e-5, json.loads(json.dumps(stated))) == config
     with pytest.raises(ValueError, match="not stated"):
         SeriesConfig.of_parameters(1.0, 1e-5, {**stated, "saved_norm": None})
-    old = SeriesConfig(1.0, 1e-5, 30, "early").public_parameters()
+    old = SeriesConfig(1.0, 1e-5, 30, "early").stated()
     assert "saved_norm" not in old and (old["rise"], old["aims"][0]) == (1.0, [1.2, 0.0, 1.0])
     assert {type(e) for e in plan_series(SeriesConfig(1.0, 1e-5, 30, "early")).event.parts} == {
         GaussianEvent,
@@ -242,7 +243,7 @@ def test_a_window_of_the_old_rule_is_not_continued_under_the_new_one(tmp_path):
     window.run(1, *arrays(random_nights(1)[0]), b"")
     settings = json.loads((folder / "series.json").read_text())
     assert "saved_norm" not in settings["parameters"]
-    settings["parameters"] = SeriesConfig(4.0, 0.1, 3).public_parameters()
+    settings["parameters"] = SeriesConfig(4.0, 0.1, 3).stated()
     (folder / "series.json").write_text(json.dumps(settings))
     with pytest.raises(InputError, match="opened with another calibration"):
         SeriesWindow.load(str(folder)).run(2, *arrays(random_nights(1)[1]), b"")

@@ -14,7 +14,7 @@ from dpbeam.errors import InputError, UnavailableError
 from dpbeam.kernels.canonical import METADATA_KEY, Kinds
 from dpbeam.randomness import RunKey
 from dpbeam.series import transforms
-from dpbeam.series.config import SeriesConfig
+from dpbeam.series.family import SeriesConfig
 from dpbeam.series.folder import Folder
 from dpbeam.series.parts import OpenItems, PartFiles
 from dpbeam.series.remote import RemoteFolder

@@ -19,7 +19,7 @@ from dpbeam.errors import InputError, UnavailableError
 from dpbeam.randomness import RunKey
 from dpbeam.series import folder as folder_module
 from dpbeam.series import window as window_module
-from dpbeam.series.config import SeriesConfig
+from dpbeam.series.family import SeriesConfig
 from dpbeam.series.schedule import Schedule
 from dpbeam.series.window import SeriesWindow
 from tests.series.streams import arrays, random_nights, released

@@ -11,7 +11,8 @@ from scipy.optimize import linprog
 from dpbeam.in_memory.pack import run_in_memory
 from dpbeam.kernels.canonical import Kinds
 from dpbeam.packing.batches import agent_batch
-from dpbeam.packing.config import Market, PackingConfig, PackingPlan, Resource, make_plan
+from dpbeam.packing.config import Market, PackingPlan, Resource, make_plan
+from dpbeam.packing.family import PackingConfig
 from dpbeam.packing.posted import Posted
 from tests.support.running import key
 

@@ -23,7 +23,8 @@ from dpbeam.accounting.ledger import Ledger
 from dpbeam.errors import InputError
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selectors.registry import selectors
-from dpbeam.topk.config import TopKConfig, plan_topk
+from dpbeam.topk.config import plan_topk
+from dpbeam.topk.family import TopKConfig
 from dpbeam.topk.mechanisms import MECHANISMS, CdpPeel
 
 UNKNOWN = ["cdp-peel", "pnf-peel", "joint", "fast-joint"]
@@ -318,10 +319,10 @@ def test_names_are_those_of_the_command_line():
 
 
 def test_the_default_selector_is_that_of_the_command():
-    from dpbeam.cli.top_k import TopKOptions, config_of
+    from dpbeam.cli.top_k import COMMAND, TopKOptions
 
     library = plan_topk(TopKConfig(1.0, 1e-6, 5))
-    command = plan_topk(config_of(TopKOptions({"epsilon": 1.0, "delta": 1e-6, "k": 5})))
+    command = COMMAND.plan(TopKOptions({"epsilon": 1.0, "delta": 1e-6, "k": 5}))
     assert library.selection.config == command.selection.config
     assert library.selection.config.method == "gsu"
 

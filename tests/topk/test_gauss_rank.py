@@ -27,7 +27,8 @@ from dpbeam.kernels.grid import NORM_UNITS, UNITS
 from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selectors.registry import selectors
-from dpbeam.topk.config import TopKConfig, plan_topk
+from dpbeam.topk.config import plan_topk
+from dpbeam.topk.family import TopKConfig
 from dpbeam.topk.gauss_rank import CENTRED, GUMBEL, GaussRank, centred_units
 from dpbeam.topk.peeling import cdp_peel
 from dpbeam.topk.program import RankProgram, topk_program

@@ -19,7 +19,8 @@ from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.public_items import _Filter, store_items
 from dpbeam.selection.sizes import Sizes
 from dpbeam.selection.transforms import UserBlocks
-from dpbeam.topk.config import TopKConfig, plan_topk
+from dpbeam.topk.config import plan_topk
+from dpbeam.topk.family import TopKConfig
 from dpbeam.topk.program import TopKProgram, chosen_of, topk_program
 from dpbeam.topk.transforms import TopKItems
 from tests.support.instances import batches, pairs_with_whales

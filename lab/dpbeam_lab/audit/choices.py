@@ -26,10 +26,12 @@ from dpbeam.accounting.events import leaves
 from dpbeam.counts.gathered import histogram as as_columns
 from dpbeam.engine.in_process import build_blocks, output_batches, run_trips
 from dpbeam.engine.program import Keys, Program
-from dpbeam.hitting.config import HittingSetConfig, plan_hitting_set
+from dpbeam.hitting.config import plan_hitting_set
+from dpbeam.hitting.family import HittingSetConfig
 from dpbeam.hitting.program import HittingSetProgram
 from dpbeam.randomness import RunKey
-from dpbeam.topk.config import TopKConfig, plan_topk
+from dpbeam.topk.config import plan_topk
+from dpbeam.topk.family import TopKConfig
 from dpbeam.topk.program import choose_from, topk_program
 from dpbeam_lab.audit.draws import uniform_p
 from dpbeam_lab.audit.neighbours import names_of, numbered_domain, numbers_of

@@ -34,8 +34,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from dpbeam.selection.config import SelectionConfig
-from dpbeam.selection.family import as_typed
 from dpbeam.selection.plan import SelectionPlan, make_plan
+from dpbeam.selection.shown import as_typed
 from dpbeam_lab.audit.audit import Finding
 from dpbeam_lab.audit.confidence import event_excess, proportion_bounds
 from dpbeam_lab.audit.methods import study

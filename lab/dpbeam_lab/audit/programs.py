@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from dpbeam.counting.config import CountConfig, plan_count
+from dpbeam.counting.config import plan_count
+from dpbeam.counting.family import CountConfig
 from dpbeam.engine.forwarding import Forwarding
 from dpbeam.engine.in_process import run_trips
 from dpbeam.engine.program import Draw, Keys, Program
@@ -22,13 +23,15 @@ from dpbeam.kernels.grid import UNITS
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
 from dpbeam.packing.batches import agent_batch, agent_messages
-from dpbeam.packing.config import Market, PackingConfig, Resource, make_plan
+from dpbeam.packing.config import Market, Resource, make_plan
+from dpbeam.packing.family import PackingConfig
 from dpbeam.packing.market import GRID_BITS, build_agents
 from dpbeam.packing.program import PackingProgram
 from dpbeam.randomness import RunKey
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selectors.registry import DEFAULT_METHOD, defaults, variants
-from dpbeam.topk.config import TopKConfig, plan_topk
+from dpbeam.topk.config import plan_topk
+from dpbeam.topk.family import TopKConfig
 from dpbeam.topk.program import topk_program
 from dpbeam_lab.audit.draws import Drawn, Watched
 from dpbeam_lab.audit.faults import DELTA, EPSILON, plan_of

@@ -31,7 +31,8 @@ from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import UNITS
 from dpbeam.kernels.pairs import Block
 from dpbeam.randomness import RunKey
-from dpbeam.topk.config import TopKConfig, plan_topk
+from dpbeam.topk.config import plan_topk
+from dpbeam.topk.family import TopKConfig
 from dpbeam.topk.gauss_rank import CENTRED, GUMBEL, GaussRank, centred_units
 from dpbeam.topk.program import RankProgram
 from dpbeam_lab.audit.audit import Audit, Finding

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dpbeam.cli.tables import show
-from dpbeam.selection.family import as_typed, short
+from dpbeam.selection.shown import as_typed, short
 
 
 def print_evaluation(result: dict[str, Any], meanings: Mapping[tuple[str, str], str]) -> None:

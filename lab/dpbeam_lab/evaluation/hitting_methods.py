@@ -16,15 +16,9 @@ from dpbeam.accounting.peeling import peeling_epsilon0
 from dpbeam.counts.gathered import public_domain
 from dpbeam.engine.program import Keys
 from dpbeam.errors import InputError, naming_arguments
-from dpbeam.hitting.config import (
-    FIRST_HIT,
-    MAX_K,
-    HittingSetConfig,
-    HittingSetPlan,
-    largest_range,
-    plan_hitting_set,
-)
+from dpbeam.hitting.config import FIRST_HIT, MAX_K, HittingSetPlan, largest_range, plan_hitting_set
 from dpbeam.hitting.cover import Choose, Cover, peel
+from dpbeam.hitting.family import HittingSetConfig
 from dpbeam.hitting.program import HittingSetProgram, noisy_choice, taking_part
 from dpbeam.kernels.csr import Csr
 from dpbeam.randomness import RunKey, fingerprints

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from dpbeam.accounting.limits import release_probability_limit
-from dpbeam.packing.config import PackingConfig, make_plan
+from dpbeam.packing.config import make_plan
+from dpbeam.packing.family import PackingConfig
 from dpbeam.topk.measures import TopkErrors, topk_errors
 from dpbeam_lab.evaluation.data import MarketData, PairData
 from dpbeam_lab.evaluation.methods import HITTING_SET, PACKING, SELECTION, TOP_K, Outcome

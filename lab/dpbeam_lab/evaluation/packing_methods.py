@@ -14,7 +14,8 @@ from dpbeam.errors import naming_arguments
 from dpbeam.in_memory.pack import run_in_memory
 from dpbeam.kernels.canonical import Kinds
 from dpbeam.packing.batches import agent_batch
-from dpbeam.packing.config import PackingConfig, make_plan
+from dpbeam.packing.config import make_plan
+from dpbeam.packing.family import PackingConfig
 from dpbeam_lab.evaluation.data import MARKET, MarketData, Repetition
 from dpbeam_lab.evaluation.methods import PACKING, Method, Outcome, Prepared, whole
 from dpbeam_lab.evaluation.packing import Solved, fixed_steps, gradient_descent, online, published

@@ -18,7 +18,8 @@ from dpbeam.randomness import fingerprints
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import SelectionPlan
 from dpbeam.selectors.registry import find
-from dpbeam.topk.config import DEFAULT_SELECTOR, MAX_K, TopKConfig, plan_topk
+from dpbeam.topk.config import DEFAULT_SELECTOR, MAX_K, plan_topk
+from dpbeam.topk.family import TopKConfig
 from dpbeam.topk.gauss_rank import GaussRank
 from dpbeam.topk.mechanisms import MECHANISMS, CdpPeel, LimitedDomain, Mechanism
 from dpbeam.topk.program import topk_program

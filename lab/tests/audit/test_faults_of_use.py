@@ -23,7 +23,8 @@ from dpbeam.randomness.discrete import gaussian, laplace
 from dpbeam.randomness.discrete.tables import AliasTable
 from dpbeam.selectors.registry import selectors
 from dpbeam.topk import program as topk_program
-from dpbeam.topk.config import TopKConfig, plan_topk
+from dpbeam.topk.config import plan_topk
+from dpbeam.topk.family import TopKConfig
 from dpbeam.topk.program import TopKProgram, choose_from
 from dpbeam_lab.audit.confidence import proportion_bounds
 from dpbeam_lab.audit.faults import plan_of

@@ -7,9 +7,7 @@ import pytest
 import yaml
 
 from dpbeam.cli import main, select
-from dpbeam.cli.settings import selection_config
 from dpbeam.selection.config import SelectionConfig
-from dpbeam.selection.plan import make_plan
 from dpbeam.selectors.registry import selectors
 from dpbeam_lab.evaluation.tuning import choices
 from dpbeam_lab.synth import write_synthetic
@@ -58,7 +56,7 @@ def test_choices_come_back_from_their_files(tmp_path):
     for choice in candidates[::3]:
         job.write_text(yaml.safe_dump(choice.flags(1.0, 1e-5)))
         options, _ = select.make_parser().parse([f"--config={job}"])
-        assert make_plan(selection_config(options)).config == choice.plan.config, choice.title
+        assert select.COMMAND.plan(options).config == choice.plan.config, choice.title
     assert {choice.method for choice in candidates[::3]} == set(selectors())
 
 

@@ -6,7 +6,8 @@ import pytest
 from scipy.optimize import linprog
 
 from dpbeam.accounting.limits import release_probability_limit
-from dpbeam.packing.config import Market, PackingConfig, Resource, make_plan
+from dpbeam.packing.config import Market, Resource, make_plan
+from dpbeam.packing.family import PackingConfig
 from dpbeam_lab.evaluation.data import HistogramData, MarketData, PairData, Repetition, open_data
 from dpbeam_lab.evaluation.indexed import index_pairs
 from dpbeam_lab.evaluation.measures import Case, measure

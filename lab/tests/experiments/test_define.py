@@ -53,7 +53,10 @@ WRONG = {
     ": methods[0]: these are several methods": {"methods": "[Run(method='all', name='x')]"},
     ": methods (gauss-rank): k is missing": {"methods": "[Run('top-k')]"},
     ": methods (pack): needs a dataset of market": {"methods": "[Run('pack')]"},
-    ": methods (pack): alpha must be from": {"datasets": MARKET, "methods": "[Run('pack', alpha=7)]"},
+    ": methods (pack): alpha must be a number from": {
+        "datasets": MARKET,
+        "methods": "[Run('pack', alpha=7)]",
+    },
     ": methods (pack): ": {"datasets": MARKET, "methods": "[Run('pack', alpha='x')]"},
     ": sweep.rounds: no method has this setting": {"sweep": "{'rounds': [1]}"},
     ": repetitions: must be at least 1, got 0": {"repetitions": "0"},

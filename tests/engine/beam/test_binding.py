@@ -23,8 +23,9 @@ from dpbeam.kernels import shards
 from dpbeam.kernels.columns import encode
 from dpbeam.kernels.shards import sum_messages
 from dpbeam.packing.batches import agent_messages
-from dpbeam.packing.config import Market, PackingConfig, Resource
+from dpbeam.packing.config import Market, Resource
 from dpbeam.packing.config import make_plan as packing_plan
+from dpbeam.packing.family import PackingConfig
 from dpbeam.packing.market import build_agents
 from dpbeam.packing.program import PackingProgram
 from dpbeam.packing.transforms import AgentBlocks, packing_sizes

@@ -21,7 +21,8 @@ from dpbeam.selection.report import plan_report
 from dpbeam.selectors.base import Calibration
 from dpbeam.selectors.bits.calibration import calibrate_bits
 from dpbeam.selectors.bits.program import Moves
-from dpbeam.topk.config import TopKConfig, plan_topk
+from dpbeam.topk.config import plan_topk
+from dpbeam.topk.family import TopKConfig
 from tests.support.instances import random_pairs
 from tests.support.running import key, names, release, watch
 from tests.support.watch import ONE as UNIT

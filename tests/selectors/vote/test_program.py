@@ -13,9 +13,9 @@ from dpbeam.accounting.search import users_for
 from dpbeam.engine.program import Keys
 from dpbeam.kernels.grid import UNITS
 from dpbeam.selection.config import SelectionConfig
-from dpbeam.selection.family import shown_selection
 from dpbeam.selection.plan import make_plan
 from dpbeam.selection.report import plan_report
+from dpbeam.selection.shown import shown_selection
 from dpbeam.selectors.vote.program import VoteProgram
 from tests.selectors.vote.reference import counts, ordered_lists, vote
 from tests.support.instances import random_pairs
