@@ -16,8 +16,10 @@ from dpbeam.randomness import RunKey
 from dpbeam.series import transforms
 from dpbeam.series.family import SeriesConfig
 from dpbeam.series.folder import Folder
+from dpbeam.series.night_program import NightProgram
 from dpbeam.series.parts import OpenItems, PartFiles
 from dpbeam.series.remote import RemoteFolder
+from dpbeam.series.saved import FULL
 from dpbeam.series.schedule import Schedule
 from dpbeam.series.state import SeriesState
 from dpbeam.series.store import SeriesStore
@@ -77,6 +79,25 @@ def test_nights_on_an_engine_and_in_a_process_are_the_same(tmp_path, ways):
         same(state, expected)
         assert window.made.digests == memory.made.digests
     assert len(released(state)) > 3
+
+
+def test_a_step_that_an_engine_makes_again_is_charged_once(tmp_path, monkeypatch):
+    """Retried or made beside itself: neither block nor program remembers what it has given before."""
+    nights, weigh = random_nights(3)[:2], NightProgram.weigh
+    memory = SeriesWindow.open(config(), RunKey.insecure_fixed("a"))
+    SeriesWindow.open(config(), RunKey.insecure_fixed("a"), folder=str(tmp_path / "f"))
+    expected = [in_process(memory, number, pairs) for number, pairs in enumerate(nights, start=1)]
+
+    def twice(self, trip, block, reply, keys):
+        weigh(self, trip, block, reply, keys)
+        return weigh(self, trip, block, reply, keys)
+
+    monkeypatch.setattr(NightProgram, "weigh", twice)
+    for number, pairs in enumerate(nights, start=1):
+        on_engine(tmp_path / "f", number, pairs)
+    window = SeriesWindow.load(str(tmp_path / "f"))
+    same(window.whole(window.made), expected[-1])
+    assert 0 < expected[-1].energy.min() < FULL
 
 
 def test_what_a_night_sends_is_bound(tmp_path, monkeypatch):
