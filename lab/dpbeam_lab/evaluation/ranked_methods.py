@@ -16,9 +16,10 @@ from dpbeam.engine.program import Keys, Program
 from dpbeam.errors import InputError, naming_arguments, template_of
 from dpbeam.randomness import fingerprints
 from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.domain import DEFAULT_SELECTOR
 from dpbeam.selection.plan import SelectionPlan
 from dpbeam.selectors.registry import find
-from dpbeam.topk.config import DEFAULT_SELECTOR, MAX_K, plan_topk
+from dpbeam.topk.config import MAX_K, plan_topk
 from dpbeam.topk.family import TopKConfig
 from dpbeam.topk.gauss_rank import GaussRank
 from dpbeam.topk.mechanisms import MECHANISMS, CdpPeel, LimitedDomain, Mechanism
