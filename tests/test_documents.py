@@ -126,7 +126,9 @@ def test_flags_that_the_documents_name_exist():
         (path.name, flag)
         for path in [ROOT / "README.md", *(ROOT / page for page in PAGES)]
         for line in path.read_text().replace("\\\n", " ").splitlines()
-        if not re.search(r"\b(airflow|chromium|dagster|docker|pip|spark-submit|venv-pack) ", line)
+        if not re.search(
+            r"\b(airflow|apache_beam\.[.\w]+|chromium|dagster|docker|pip|spark-submit|venv-pack) ", line
+        )
         for flag in re.findall(r"(?<![\w-])--[a-z][a-z_]*\b", line)
     }
     assert len(named) > 100
