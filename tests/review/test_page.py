@@ -319,3 +319,9 @@ def test_known_weaknesses_are_those_of_the_documents():
 
 def test_the_page_needs_no_beam_and_no_template_at_hand():
     assert Path(ROOT / "dpbeam" / "data" / "report.html.j2").exists()
+
+
+def test_it_points_to_the_checker_and_the_theorems():
+    page = text_of(tree(page_of(ledger_of(method="gsu"))))
+    for path in ("proofs/check_ledger", "docs/how-to/check_a_release.md", "docs/explanation/proof.md"):
+        assert path in page and (ROOT / path).exists()

@@ -1,0 +1,45 @@
+"""The theorems that Coq checks, and what each assumes, are those that docs/explanation/proof.md states."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "explanation" / "proof.md").read_text()
+
+
+def stated() -> dict[str, str]:
+    """Theorem -> axioms, of the rows of the page's table of theorems."""
+    return dict(re.findall(r"^\| `(\w+\.\w+)` \| .* \| ([^|]+) \|$", PAGE, re.MULTILINE))
+
+
+def test_every_theorem_of_the_sources_is_stated():
+    written = {
+        f"{path.stem}.{name}"
+        for path in (ROOT / "proofs").glob("*.v")
+        for name in re.findall(r"^Theorem (\w+)", path.read_text(), re.MULTILINE)
+    }
+    assert written == set(stated())
+
+
+def test_no_source_assumes_by_the_way():
+    """What is assumed is an argument of a theorem: no axiom, nothing admitted."""
+    for path in (ROOT / "proofs").glob("*.v"):
+        assert not re.search(r"\b(Axiom|Axioms|Parameter|Conjecture|Admitted|admit|Abort)\b", path.read_text())
+
+
+@pytest.mark.slow
+def test_coq_accepts_them_and_they_assume_what_is_stated():
+    if not shutil.which("coqc"):
+        pytest.skip("Coq is not installed; scripts/prove says what to install")
+    printed = subprocess.run(
+        [ROOT / "scripts" / "prove"], capture_output=True, text=True, timeout=900, check=True
+    ).stdout
+    assumed = dict(re.findall(r"^(\w+\.\w+):\n((?:(?!\w+\.\w+:\n).*\n)+)", printed, re.MULTILINE))
+    assert {name: text.strip() for name, text in assumed.items()} == {
+        name: "Closed under the global context" if axioms == "none" else axioms
+        for name, axioms in stated().items()
+    }
