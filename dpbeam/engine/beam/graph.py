@@ -15,7 +15,7 @@ from dpbeam.engine.beam.hub import FinishBlocks, MeetAtHub, TellBlocks
 from dpbeam.engine.beam.messages import receive, send
 from dpbeam.engine.beam.receipts import FIRST, RESULT
 from dpbeam.engine.beam.relays import RelayReplies, RelaySums, RelayTurns, tells_blocks
-from dpbeam.engine.beam.run import RunDoFn, StoredProgram, TripDoFn
+from dpbeam.engine.beam.run import RunDoFn, StoredProgram, TripDoFn, TripStage
 from dpbeam.engine.beam.run_folder import in_run
 from dpbeam.engine.beam.shard_stages import AddNoise, GroupByItem, Release, RerouteExcess, Threshold, sliced
 from dpbeam.engine.beam.store import RunStore
@@ -185,17 +185,11 @@ class _KeepInbox(TripDoFn):
         yield number
 
 
-class KeepForNextJob(beam.PTransform):
+class KeepForNextJob(TripStage):
     """Messages to blocks, PCollection[(int, bytes)], -> PCollection[int], the blocks; they wait for `trip`."""
 
-    def __init__(self, stored: StoredProgram, trip: int):
-        super().__init__()
-        self._fn = _KeepInbox(stored, trip)
-
-    def expand(self, messages: PCollection) -> PCollection:
-        return (
-            messages | "GroupByBlock" >> beam.GroupByKey() | "Keep" >> in_run(self._fn).with_output_types(int)
-        )
+    gathers = "GroupByBlock"
+    step, does, gives = "Keep", _KeepInbox, int
 
 
 class KeepBlock(TripDoFn):

@@ -16,7 +16,7 @@ from apache_beam.pvalue import PCollection
 
 from dpbeam.engine.beam.messages import receive, send
 from dpbeam.engine.beam.receipts import MET, RESULT, taken_for_lost
-from dpbeam.engine.beam.run import StoredProgram, TripDoFn
+from dpbeam.engine.beam.run import StoredProgram, TripDoFn, TripStage
 from dpbeam.engine.beam.run_folder import in_run
 from dpbeam.engine.beam.shard_stages import sliced
 from dpbeam.engine.beam.trip_files import broadcast_name, ended_before, keep_ending, load_block
@@ -167,17 +167,9 @@ class _FinishBlock(TripDoFn):
             yield from sliced(batch)
 
 
-class FinishBlocks(beam.PTransform):
+class FinishBlocks(TripStage):
     """The blocks' parts of the result, after the last trip: PCollection[(int block, bytes turn)], one or more turns
     each, -> PCollection[pa.RecordBatch]."""
 
-    def __init__(self, stored: StoredProgram, trip: int):
-        super().__init__()
-        self._fn = _FinishBlock(stored, trip)
-
-    def expand(self, turns: PCollection) -> PCollection:
-        return (
-            turns
-            | "GroupTurns" >> beam.GroupByKey()
-            | "Finish" >> in_run(self._fn).with_output_types(pa.RecordBatch)
-        )
+    gathers = "GroupTurns"
+    step, does, gives = "Finish", _FinishBlock, pa.RecordBatch

@@ -7,15 +7,10 @@ on the first trip, when items travel, and kept in the run's folder.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import ClassVar
-
-import apache_beam as beam
-from apache_beam.pvalue import PCollection
 
 from dpbeam.engine.beam.messages import receive, replies_prefix, send
 from dpbeam.engine.beam.receipts import RELAYED, RELAYS
-from dpbeam.engine.beam.run import StoredProgram, TripDoFn
-from dpbeam.engine.beam.run_folder import in_run
+from dpbeam.engine.beam.run import TripDoFn, TripStage
 from dpbeam.engine.beam.trip_messages import (
     by_receiver,
     first_items,
@@ -102,36 +97,28 @@ class _PassTurn(_RelayDoFn):
         yield from ((int(block), turn) for block in self._load(number).block_ids)
 
 
-class _AtRelays(beam.PTransform):
+class _AtRelays(TripStage):
     """What is sent to relays, to the DoFn of this transform, relay by relay: one shuffle.
 
     Memory per worker: one relay, about as much as one shard.
     """
 
-    _stage: ClassVar[type[_RelayDoFn]]
-
-    def __init__(self, stored: StoredProgram, trip: int):
-        super().__init__()
-        self._fn = self._stage(stored, trip)
-
-    def expand(self, sent: PCollection) -> PCollection:
-        stage = in_run(self._fn).with_output_types(tuple[int, bytes])
-        return sent | "GroupByRelay" >> beam.GroupByKey() | self._stage.__name__.lstrip("_") >> stage
+    gathers, gives = "GroupByRelay", tuple[int, bytes]
 
 
 class RelaySums(_AtRelays):
     """Sums of a relay's blocks: PCollection[(int relay, bytes)] -> PCollection[(int shard, bytes)]."""
 
-    _stage = _SumOfBlocks
+    step, does = "SumOfBlocks", _SumOfBlocks
 
 
 class RelayReplies(_AtRelays):
     """What shards reply, to each block its own: PCollection[(int relay, bytes)] -> PCollection[(int block, bytes)]."""
 
-    _stage = _ReplyToBlocks
+    step, does = "ReplyToBlocks", _ReplyToBlocks
 
 
 class RelayTurns(_AtRelays):
     """Turns of relays as turns of their blocks: PCollection[(int relay, bytes)] -> PCollection[(int block, bytes)]."""
 
-    _stage = _PassTurn
+    step, does = "PassTurn", _PassTurn

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
+import apache_beam as beam
 import cloudpickle
+from apache_beam.pvalue import PCollection
 
 from dpbeam.engine.beam.receipts import ReceiptDoFn, plan_result
+from dpbeam.engine.beam.run_folder import in_run
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.engine.binding import OTHER_DATA
 from dpbeam.engine.program import Keys, Program, check_trips, replies_by_link
@@ -108,3 +112,28 @@ class TripDoFn(RunDoFn):
     def setup(self) -> None:
         super().setup()
         self._program = self._stored.load()
+
+
+class TripStage(beam.PTransform):
+    """One DoFn of a trip as a step; the classes below it say which, and what comes out.
+
+    Attributes:
+      gathers: label of the shuffle by receiver before it; None: there is none.
+      step: label of the DoFn.
+      does: the DoFn.
+      gives: type of the elements that it gives.
+    """
+
+    gathers: ClassVar[str | None] = None
+    step: ClassVar[str]
+    does: ClassVar[type[TripDoFn]]
+    gives: ClassVar[Any]
+
+    def __init__(self, stored: StoredProgram, trip: int):
+        super().__init__()
+        self._fn = self.does(stored, trip)
+
+    def expand(self, pcoll: PCollection) -> PCollection:
+        if self.gathers is not None:
+            pcoll = pcoll | self.gathers >> beam.GroupByKey()
+        return pcoll | self.step >> in_run(self._fn).with_output_types(self.gives)

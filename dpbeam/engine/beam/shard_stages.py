@@ -8,14 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-import apache_beam as beam
 import pyarrow as pa
-from apache_beam.pvalue import PCollection
 
 from dpbeam.engine.beam.messages import FILE_PREFIX, let_pairs_go, receive, replies_prefix, send
 from dpbeam.engine.beam.receipts import RESULT, SHARDS
-from dpbeam.engine.beam.run import StoredProgram, TripDoFn
-from dpbeam.engine.beam.run_folder import in_run
+from dpbeam.engine.beam.run import TripDoFn, TripStage
 from dpbeam.engine.beam.trip_files import keeps_blocks, last_broadcast, last_shard_trip
 from dpbeam.engine.beam.trip_messages import first_items, gathered, messages_of_replies, unpacked_sums
 from dpbeam.engine.in_process import released_batch
@@ -72,22 +69,14 @@ class _SumByItem(TripDoFn):
         return shard
 
 
-class GroupByItem(beam.PTransform):
+class GroupByItem(TripStage):
     """Exact integer sums per item: PCollection[(int, bytes)] -> PCollection[(int, Shard)], one shuffle.
 
     Memory per worker: one shard, 4 bytes per link plus its sums and items; rare ones packed, once for each link.
     """
 
-    def __init__(self, stored: StoredProgram, trip: int):
-        super().__init__()
-        self._fn = _SumByItem(stored, trip)
-
-    def expand(self, pcoll: PCollection) -> PCollection:
-        return (
-            pcoll
-            | "GroupByShard" >> beam.GroupByKey()
-            | "Sum" >> in_run(self._fn).with_output_types(tuple[int, Shard])
-        )
+    gathers = "GroupByShard"
+    step, does, gives = "Sum", _SumByItem, tuple[int, Shard]
 
 
 class _Noise(TripDoFn):
@@ -96,15 +85,10 @@ class _Noise(TripDoFn):
         yield number, add_noise(self._program, self._trip, shard, self._keys)
 
 
-class AddNoise(beam.PTransform):
+class AddNoise(TripStage):
     """Adds the round's noise to every item's weight. A retry or a second consumer draws the same noise."""
 
-    def __init__(self, stored: StoredProgram, trip: int):
-        super().__init__()
-        self._fn = _Noise(stored, trip)
-
-    def expand(self, pcoll: PCollection) -> PCollection:
-        return pcoll | "Noise" >> in_run(self._fn).with_output_types(tuple[int, Shard])
+    step, does, gives = "Noise", _Noise, tuple[int, Shard]
 
 
 class _Threshold(TripDoFn):
@@ -113,15 +97,10 @@ class _Threshold(TripDoFn):
         yield number, self._program.threshold(self._trip, shard)
 
 
-class Threshold(beam.PTransform):
+class Threshold(TripStage):
     """Marks the items whose noisy weight reaches the round's threshold."""
 
-    def __init__(self, stored: StoredProgram, trip: int):
-        super().__init__()
-        self._fn = _Threshold(stored, trip)
-
-    def expand(self, pcoll: PCollection) -> PCollection:
-        return pcoll | "Compare" >> in_run(self._fn).with_output_types(tuple[int, Shard])
+    step, does, gives = "Compare", _Threshold, tuple[int, Shard]
 
 
 class _Reply(TripDoFn):
@@ -140,18 +119,13 @@ class _Reply(TripDoFn):
         yield from send(self._store, messages, replies_prefix(self._trip) if to_blocks else FILE_PREFIX)
 
 
-class RerouteExcess(beam.PTransform):
+class RerouteExcess(TripStage):
     """Sends values back to the blocks that hold the items: excess ratios of MAD, biases, released items, scores.
 
     PCollection[(int, Shard)] -> PCollection[(int block, bytes reply)].
     """
 
-    def __init__(self, stored: StoredProgram, trip: int):
-        super().__init__()
-        self._fn = _Reply(stored, trip)
-
-    def expand(self, pcoll: PCollection) -> PCollection:
-        return pcoll | "Reply" >> in_run(self._fn).with_output_types(tuple[int, bytes])
+    step, does, gives = "Reply", _Reply, tuple[int, bytes]
 
 
 class _Release(TripDoFn):
@@ -170,12 +144,7 @@ def sliced(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     yield from (batch.slice(start, step) for start in range(0, batch.num_rows, step))
 
 
-class Release(beam.PTransform):
+class Release(TripStage):
     """Released items after the last trip: PCollection[(int, Shard)] -> PCollection[pa.RecordBatch]."""
 
-    def __init__(self, stored: StoredProgram, trip: int):
-        super().__init__()
-        self._fn = _Release(stored, trip)
-
-    def expand(self, pcoll: PCollection) -> PCollection:
-        return pcoll | "Release" >> in_run(self._fn).with_output_types(pa.RecordBatch)
+    step, does, gives = "Release", _Release, pa.RecordBatch
