@@ -59,7 +59,6 @@ PRESETS = {
     "early": Preset(0.25, 0.03, 0.20, _OPENING, 12, 0.4),
     "early-flat": Preset(0.25, 0.03, 0.08, _OPENING, 12, 0.4),
     "late": Preset(0.0, 0.01, 0.40, (4, 2, 2), 12, 0.6),
-    "latest": Preset(0.0, 0.01, 0.60, (4, 2, 2), 12, 0.6),
 }
 DEFAULT_PRESET = "balanced"
 

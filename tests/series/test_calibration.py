@@ -52,7 +52,7 @@ def test_schedules_of_every_length(preset, nights):
 
 def test_the_presets_of_a_month_have_the_rounds_that_were_tuned():
     rounds = {name: preset_schedule(name, 30).rounds for name in PRESETS}
-    many, few = ("steady", "balanced", "early", "early-flat"), ("toward-end", "last-night", "late", "latest")
+    many, few = ("steady", "balanced", "early", "early-flat"), ("toward-end", "last-night", "late")
     assert rounds == {**dict.fromkeys(many, 54), **dict.fromkeys(few, 46)}
     for name in many:
         schedule = preset_schedule(name, 30)
@@ -118,7 +118,7 @@ def test_a_schedule_of_ones_own_survives_the_ledger():
         ({"nights": 2.5}, "--nights"),
         (
             {"preset": "middle"},
-            "--preset must be one of steady, balanced, toward-end, last-night, early, early-flat, late, latest",
+            "--preset must be one of steady, balanced, toward-end, last-night, early, early-flat, late, got",
         ),
         ({"preset": None}, "--preset"),
         ({"max_items_per_user": 10_001}, "--max_items_per_user"),
