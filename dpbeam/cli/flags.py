@@ -17,7 +17,7 @@ from dpbeam.errors import InputError
 from dpbeam.io.new_files import NewFile
 from dpbeam.jobs import beam_flags
 from dpbeam.jobs.console import emit, run_command, set_verbosity
-from dpbeam.jobs.options import READ, WRITTEN, Flag, JobOptions, Options, SettingFlags, flag
+from dpbeam.jobs.options import FOLDER, READ, WRITTEN, Flag, JobOptions, Options, SettingFlags, flag
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.domain import DEFAULT_SELECTOR
 from dpbeam.version import __version__
@@ -294,6 +294,11 @@ class FlagParser(argparse.ArgumentParser, Generic[O]):
             if not value or (not equals and value.startswith("-") and not is_number(value)):
                 raise InputError(f"{option} needs a value")
             beam_flags.check_value(name, value)
+            if name == "temp_location":
+                try:
+                    FOLDER(value)
+                except argparse.ArgumentTypeError as error:
+                    raise InputError(f"argument {option}: {error}") from None
             beam[name] = [*(beam.get(name, []) if kind == "list" else []), f"{option}={value}"]
         return beam
 

@@ -20,6 +20,7 @@ from dpbeam.engine.program import Keys
 from dpbeam.errors import InputError, naming_arguments
 from dpbeam.in_memory.frames import frame_columns
 from dpbeam.in_memory.select import run_key, several_names, warn_of_budget
+from dpbeam.in_memory.shown import Shown
 from dpbeam.kernels.canonical import STRING, Kinds, decode, encode, plain
 from dpbeam.kernels.columns import Columns
 from dpbeam.packing.batches import (
@@ -41,7 +42,7 @@ _ROWS_AT_ONCE = 1_000_000
 
 
 @dataclass(frozen=True, repr=False)
-class Packed:
+class Packed(Shown):
     """What was allocated and what it cost.
 
     Attributes:
@@ -55,13 +56,8 @@ class Packed:
     prices: Posted
     ledger: Ledger
 
-    def __len__(self) -> int:
-        return self.table.num_rows
-
-    def __repr__(self) -> str:
-        ledger = self.ledger
-        private = "" if ledger.private else ", NOT PRIVATE"
-        return f"Packed({len(self)} agents, epsilon={ledger.epsilon:g}, delta={ledger.delta:g}{private})"
+    rows = "agents"
+    note = "NOT FOR PUBLICATION: a row may be shown to its own agent alone"
 
 
 def pack(

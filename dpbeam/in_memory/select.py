@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ from dpbeam.errors import InputError, naming_arguments
 from dpbeam.families.base import OutputColumn
 from dpbeam.families.registry import family_of
 from dpbeam.in_memory.frames import Column, column, frame_columns, has_column, is_frame, same_length
+from dpbeam.in_memory.shown import Shown
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import ID_KINDS, STRING, Kinds
 from dpbeam.kernels.columns import Columns
@@ -39,18 +40,12 @@ from dpbeam.selection.ledger import one_value_of, others_in, selection_ledger
 from dpbeam.selection.sizes import choose_sizes
 from dpbeam.selectors.registry import DEFAULT_METHOD
 
-if TYPE_CHECKING:
-    import pandas
-    import polars
-
 _ROWS_PER_BATCH = 1_000_000
 
 
 @dataclass(frozen=True, repr=False)
-class Selection:
+class Selection(Shown):
     """Released items and what they cost.
-
-    It is an Arrow table to others: `polars.DataFrame(result)` and `pyarrow.table(result)` work.
 
     Attributes:
       table: columns `item` (or the names of several item columns) and, where asked for, `noisy_weight`, or
@@ -74,30 +69,8 @@ class Selection:
         columns = [self.table[name].to_pylist() for name in names]
         return columns[0] if len(columns) == 1 else list(zip(*columns))
 
-    def to_pandas(self) -> pandas.DataFrame:
-        """The table for pandas, which must be installed."""
-        return self.table.to_pandas()
-
-    def to_polars(self) -> polars.DataFrame:
-        """The table for polars, which must be installed."""
-        import polars
-
-        return polars.DataFrame(self.table)
-
-    def __len__(self) -> int:
-        return self.table.num_rows
-
     def __iter__(self) -> Iterator[Any]:
         return iter(self.items)
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        return self.table.__arrow_c_stream__(requested_schema)
-
-    def __repr__(self) -> str:
-        ledger = self.ledger
-        private = "" if ledger.private else ", NOT PRIVATE"
-        budget = f"epsilon={ledger.epsilon:g}, delta={ledger.delta:g}"
-        return f"{type(self).__name__}({len(self)} items, method={ledger.method!r}, {budget}{private})"
 
 
 def select(

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 from dpbeam.errors import InputError, visible
 
 STDIN = "-"
+_IN_FOLDER = "**/[!_.]*"
 WILDCARDS = "*?["
 
 
@@ -136,14 +137,37 @@ def local_files(pattern: str) -> list[str]:
 
 
 def is_data(path: str, pattern: str) -> bool:
-    """Whether a file that a wildcard matched is data: no leading dot, as in a shell, and no marker of Hadoop's."""
+    """Whether a file that a wildcard matched is data: no leading dot, as in a shell, and no marker of Hadoop's; in a
+    folder of the input no leading underscore either, as to other tools."""
     name = name_of(path)
+    if pattern.endswith(_IN_FOLDER):
+        below = os.path.relpath(path, _folder_of(pattern)).split(os.sep)
+        return not any(part.startswith((".", "_")) for part in below)
     hidden = name.startswith(".") and not name_of(pattern).startswith(".")
     return not hidden and name not in _MARKERS
 
 
+def of_folder(path: str) -> str:
+    """The pattern of the files in a folder of this machine and in those below it; other paths as they are."""
+    return os.path.join(glob.escape(path), _IN_FOLDER) if is_local(path) and os.path.isdir(path) else path
+
+
+def left_out(pattern: str) -> int:
+    """How many files `of_folder` leaves out for their names, or for those of their folders; 0 of other patterns."""
+    if not pattern.endswith(_IN_FOLDER):
+        return 0
+    every = sum(len(files) for _, _, files in os.walk(_folder_of(pattern)))
+    return every - len(local_files(pattern))
+
+
+def _folder_of(pattern: str) -> str:
+    return re.sub(r"\[([*?[])\]", r"\1", pattern.removesuffix(_IN_FOLDER)).rstrip(os.sep) or os.sep
+
+
 def no_file(pattern: str, flag: str) -> InputError:
     """The error for a pattern without files."""
+    if pattern.endswith(_IN_FOLDER):
+        return InputError(f"{flag}: the folder '{_folder_of(pattern)}' holds no file to read")
     what = "no file matches" if is_wild(pattern) else "no such file:"
     return InputError(f"{flag}: {what} '{pattern}'")
 

@@ -25,7 +25,7 @@ from dpbeam.io.files import check_names, match_distinct
 from dpbeam.io.formats import formats
 from dpbeam.io.formats.base import InputFile, Piece
 from dpbeam.io.partitions import with_partitions
-from dpbeam.io.paths import compression_of
+from dpbeam.io.paths import compression_of, left_out
 from dpbeam.io.readers import TARGET_PAIRS, PlainUnit, WorkUnit, read_complete, read_scattered
 from dpbeam.io.rows import Counts, mixed_types
 from dpbeam.io.spec import InputSpec
@@ -106,7 +106,13 @@ def _find_files(
         return spec, files, (f"input: version {spec.table_version} of the table, {len(files)} files",)
     files, again = match_distinct(spool.replace(spec.patterns, spec.format), flag)
     check_names(files, flag)
-    return spec, with_partitions(files, spec.columns, spec.partitions), notes_on(again)
+    hidden = sum(map(left_out, spec.patterns))
+    notes = (
+        [f"input: {hidden} files whose names begin with a dot or an underscore are left out"]
+        if hidden
+        else []
+    )
+    return spec, with_partitions(files, spec.columns, spec.partitions), (*notes, *notes_on(again))
 
 
 def notes_on(again: list[tuple[str, str]]) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from dpbeam.errors import InputError, advice
 from dpbeam.io.formats import find, formats, infer_format
 from dpbeam.io.formats.base import Format
 from dpbeam.io.partitions import Filter
-from dpbeam.io.paths import check_text, local_path
+from dpbeam.io.paths import check_text, local_path, of_folder
 from dpbeam.io.tables import Table
 from dpbeam.kernels.canonical import ID_KINDS, STRING
 
@@ -127,7 +127,7 @@ class InputSpec:
         Raises:
           InputError: naming the flag at fault.
         """
-        patterns = tuple(local_path(pattern, "--input") for pattern in patterns)
+        patterns = tuple(of_folder(local_path(pattern, "--input")) for pattern in patterns)
         if not patterns:
             raise InputError("--input: no file or pattern given")
         format = format or infer_format(patterns)

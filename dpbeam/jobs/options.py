@@ -25,6 +25,8 @@ from dpbeam.io import formats
 from dpbeam.io.new_files import NewFile
 from dpbeam.jobs.console import tell
 
+MAX_FOLDERS = 500
+
 
 class PathOf:
     """Type of a flag that names files: what becomes of them. A test holds every such flag to one of these."""
@@ -35,6 +37,8 @@ class PathOf:
     def __call__(self, text: str) -> str:
         if "\0" in text:
             raise argparse.ArgumentTypeError("a path holds no NUL character")
+        if text.count("/") > MAX_FOLDERS:  # Python makes and finds them one within the other
+            raise argparse.ArgumentTypeError(f"a path has at most {MAX_FOLDERS} folders one within the other")
         return text
 
     def __repr__(self) -> str:

@@ -9,13 +9,14 @@ fault no more than its kind, for what a library says of one may hold anything.
 from __future__ import annotations
 
 import re
+from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from dpbeam.errors import InputError
 from dpbeam.jobs.console import NothingToDo, failure_in_own_words, find_input_error, run_command, warn
 from dpbeam.jobs.exit_codes import ExitCode
-from dpbeam.jobs.options import Options
+from dpbeam.jobs.options import WRITTEN, Options
 from dpbeam.jobs.result_file import FAILED, OUT_ALREADY, REFUSED, RELEASED, ResultFile
 from dpbeam.version import __version__
 
@@ -145,8 +146,8 @@ def _guess(argv: Sequence[str]) -> dict[str, Any]:
             said[name] = value if equals else argv[number + 1]
     if "result_file" in said:
         try:
-            said["result_file"] = ResultFile(said["result_file"], "--result_file")
-        except InputError:  # which the command line has told
+            said["result_file"] = ResultFile(WRITTEN(said["result_file"]), "--result_file")
+        except (InputError, ArgumentTypeError):  # which the command line has told
             del said["result_file"]
     return said
 

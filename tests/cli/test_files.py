@@ -173,3 +173,15 @@ def test_a_flag_that_is_no_utf_8(flags, tmp_path, capsys):
         *(2, ""),
         f"dpbeam select: error: {name}: '{value}' is not valid UTF-8\n",
     )
+
+
+@pytest.mark.parametrize("flag", ["--output", "--temp_location", "--checkpoint", "--result_file", "--input"])
+def test_a_path_of_more_folders_than_python_can_make(flag, tmp_path, capsys):
+    deep = f"{tmp_path}{'/a' * 1500}/x"
+    job = ["select", "--input=a.csv", "--output=out", "--epsilon=1", "--delta=1e-5", f"{flag}={deep}"]
+    assert main(job) == 2
+    told = capsys.readouterr().err
+    assert told == (
+        f"dpbeam select: error: argument {flag}: a path has at most 500 folders one within the other\n"
+    )
+    assert not list(tmp_path.rglob("a"))

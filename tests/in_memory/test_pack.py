@@ -71,7 +71,11 @@ def test_the_order_of_the_rows_is_that_of_the_input():
 
 def test_a_result_says_what_it_is():
     packed = pack(columns())
-    assert repr(packed) == "Packed(120 agents, epsilon=8, delta=0.0001, NOT PRIVATE)"
+    assert repr(packed) == "Packed(120 agents, method='packing', epsilon=8, delta=0.0001, NOT PRIVATE)"
+    assert packed.to_pandas().shape == (120, 2) and len(pa.table(packed)) == 120
+    page = packed._repr_html_()
+    assert "<p>NOT FOR PUBLICATION: a row may be shown to its own agent alone</p>" in page
+    assert page.count("<tr>") == 21 and "<p>120 agents, of which the first 20 are shown</p>" in page
     assert len(packed) == AGENTS and b"own agent alone" in packed.table.schema.metadata[b"dpbeam"]
     assert set(packed.prices.average()) == {"x", "y"} and packed.ledger.verify().delta <= 1e-4
     assert packed.ledger.privacy_unit.endswith("agents stand in the column 'agent'")

@@ -548,3 +548,32 @@ assert result.items == [] and result.ledger.versions["apache-beam"]
             assert getattr(dpbeam, name)
         with pytest.raises(AttributeError, match="module 'dpbeam' has no attribute 'selct'"):
             dpbeam.selct  # noqa: B018
+
+
+class TestInANotebook:
+    """The first items, what was spent, what decides."""
+
+    def test_a_selection(self):
+        result = dpbeam.select(TABLE, **BUDGET, method="basic")
+        page = result._repr_html_()
+        first = "".join(f"<tr><td>{item}</td></tr>" for item in result.items[:20])
+        assert f"<thead><tr><th>item</th></tr></thead><tbody>{first}</tbody>" in page
+        assert "<p>budget spent: epsilon 2, delta 0.001 (gaussian accounting)</p>" in page
+        assert "<p>method basic: of each user at most 100 items count</p>" in page
+        shown = (
+            f"{len(result)} items, of which the first 20 are shown"
+            if len(result) > 20
+            else f"{len(result)} items"
+        )
+        assert f"<p>{shown}</p>" in page and "NOT PRIVATE" not in page
+
+    @fixed_key
+    def test_values_are_text_and_a_fixed_key_is_said_first(self):
+        users, items = list(range(90)), ["<b>&\u202e"] * 90
+        result = dpbeam.top_k((users, items), k=1, selector="basic", insecure_test_key=KEY, **BUDGET)
+        page = result._repr_html_()
+        assert (
+            page.startswith("<div><p>NOT PRIVATE: ")
+            and "<p>method top-k, selection by basic: of each" in page
+        )
+        assert "<b>" not in page and "&lt;b&gt;&amp;" in page and "\u202e" not in page

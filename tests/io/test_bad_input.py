@@ -73,10 +73,7 @@ def test_missing_files(tmp_path, refused):
     assert refused(f"{tmp_path}/a.csv") == "--input: no such file: 'FILE'"
     assert refused(f"{tmp_path}/*.csv") == "--input: no file matches 'FILE'"
     assert refused(f"{tmp_path}/none/*.csv") == "--input: no file matches 'FILE'"
-    assert (
-        refused(str(tmp_path), format="csv")
-        == "--input: 'FILE' is a folder; name its files, for example 'FILE/*'"
-    )
+    assert refused(str(tmp_path), format="csv") == "--input: the folder 'FILE' holds no file to read"
     assert refused("nowhere://a.csv").startswith("--input: cannot look up 'FILE': ")
 
 

@@ -294,6 +294,31 @@ def test_partitions_are_columns_and_filters(read, folders):
     }
 
 
+def test_a_folder_is_its_files_of_one_format(read, folders, tmp_path):
+    """And of the folders below it; what other tools take for no data is left out, and said."""
+    place = tmp_path / "a [1]*"
+    (place / "day=2026-11-01").mkdir(parents=True)
+    for name in ("a.parquet", "day=2026-11-01/b.parquet"):
+        pq.write_table(rows((f"u{name[0]}", "x")), place / name)
+    (place / "_temporary").mkdir()
+    for name in ("_SUCCESS", "_rest.csv", ".a.parquet.crc", "_temporary/c.parquet"):
+        (place / name).write_text("no data")
+    kept, _ = read(spec_of(str(place)))
+    assert kept == {("ua", "x"): 1, ("ud", "x"): 1}
+    assert preflight(spec_of(str(place))).notes == (
+        "input: 4 files whose names begin with a dot or an underscore are left out",
+    )
+    assert preflight(spec_of(f"{place}/")).bytes == preflight(spec_of(str(place))).bytes
+    (place / "more.csv").write_text("user,item\n")
+    with pytest.raises(
+        InputError, match=r"a\.parquet' is parquet and '.*more\.csv' is csv; one job reads one format"
+    ):
+        spec_of(str(place))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"the folder '.*empty' holds no file to read"):
+        spec_of(str(tmp_path / "empty"))
+
+
 def test_filters_that_say_nothing(read, folders):
     place = f"{folders}/**/*.parquet"
     assert refusal(read, place, partitions=["day=2026-01-01"]) == "--partition: no file is left of 8"
