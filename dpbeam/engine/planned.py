@@ -6,7 +6,7 @@ a dry run and in a run, and a program against its plan where it is made.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -14,20 +14,12 @@ from dpbeam.accounting.accountant import check_cost
 from dpbeam.accounting.events import ComposedEvent, Event, check_stated, describe
 from dpbeam.accounting.noise import NoiseMismatchError, StatedNoise, check_same_noise
 from dpbeam.accounting.threshold import ReleaseTest
-from dpbeam.engine.program import Program, check_trips
+from dpbeam.engine.program import Program, Touches, check_trips
 from dpbeam.errors import InputError, param
 from dpbeam.kernels.grid import UNITS
 
 # Noise is drawn in 64-bit grid units, and sums of 2^32 users are added to it.
 LARGEST_DRAW = 2.0**62 / UNITS
-
-
-def overdrawn(epsilon: float, delta: float, needed: str) -> InputError:
-    """For a budget whose noise is beyond `LARGEST_DRAW`; `needed`: "more noise", or what stands before "than"."""
-    return InputError(
-        f"{param('epsilon')} ({epsilon:g}) and {param('delta')} ({delta:g}) need {needed} than the fixed-point "
-        "weights hold; raise one of them"
-    )
 
 
 def check_plan(
@@ -37,10 +29,10 @@ def check_plan(
     delta: float,
     what: str,
     *,
-    beside: Iterable[Event] = (),
+    beside: Sequence[Event] = (),
     drawn: Sequence[StatedNoise] = (),
     stated: Iterable[Event] = (),
-    by_rank: Iterable[Event] = (),
+    by_rank: Sequence[Event] = (),
 ) -> None:
     """Hold a program against the events that pay for it: trips, noise, norms, touches, tests, cost.
 
@@ -60,14 +52,21 @@ def check_plan(
       OverspentError: the events cost more than the budget.
     """
     check_trips(program)
-    beside = list(beside)
     check_stated(event, [*beside, *stated])
     own = check_stated(event, beside)
     noises = [*program.noises(), *drawn]
     check_same_noise([noise for leaf in own for noise in leaf.noises()], noises)
+    for spec in noises:
+        if not spec.filtered and spec.largest > LARGEST_DRAW:
+            raise InputError(
+                f"{param('epsilon')} ({epsilon:g}) and {param('delta')} ({delta:g}) need noise of standard deviation "
+                f"{spec.deviation:.3g}, more than the fixed-point weights hold; raise one of them"
+            )
+    tests = {round: test for leaf in own for round, test in leaf.release_tests().items()}
+    bounding = [leaf for leaf in own if leaf not in by_rank]
+    by_round = {noise.round: noise for noise in noises}
     for trip in range(program.trips):
-        noise = program.noise(trip)
-        if noise is None:
+        if (noise := program.noise(trip)) is None:
             continue
         if noise.filtered:
             raise NoiseMismatchError(f"shards cannot draw {noise}: its range is not known before")
@@ -75,49 +74,31 @@ def check_plan(
             raise NoiseMismatchError(
                 f"{noise} protects sums of bounded {noise.norm} norm, the program bounds {program.norm_on(trip)}"
             )
-    for noise in noises:
-        if not noise.filtered and noise.largest > LARGEST_DRAW:
-            raise overdrawn(epsilon, delta, f"noise of standard deviation {noise.deviation:.3g}, more")
-    _check_touches(program, [leaf for leaf in own if leaf not in by_rank])
-    _check_tests(program, own)
+        _check_touches(program.touches(trip), noise.round, bounding, by_round)
+        paid, test = tests.pop(noise.round, None), program.release_test(trip)
+        if not _covers(paid, test):
+            raise NoiseMismatchError(
+                f"in round {noise.round} the events state {paid}, the program tests {test}"
+            )
+    if tests:
+        raise NoiseMismatchError(
+            f"the events state a test after round {min(tests)}, where the program has no noise"
+        )
     check_cost(event, epsilon, delta, what)
 
 
-def _check_touches(program: Program, events: Sequence[Event]) -> None:
-    """Hold what a program lets a user give to items against the noise and the thresholds that pay for it."""
-    noises = {noise.round: noise for leaf in events for noise in leaf.noises()}
-    for trip in range(program.trips):
-        noise = program.noise(trip)
-        if noise is None:
-            continue
-        items, weight = program.touches(trip)
-        for leaf in events:
-            if noise.round in leaf.noisy_rounds and not np.all(
-                admitted := leaf.admits(items, weight, noises)
-            ):
-                at = int(np.argmin(admitted))
-                raise NoiseMismatchError(
-                    f"in round {noise.round} the program lets a user add up to {weight[at]:.9g} to each of "
-                    f"{items[at]} items, which {describe(leaf)} does not count"
-                )
-
-
-def _check_tests(program: Program, events: Sequence[Event]) -> None:
-    """Hold the numbers that a program compares with thresholds, and the thresholds, against what pays for them."""
-    stated = {round: test for leaf in events for round, test in leaf.release_tests().items()}
-    for trip in range(program.trips):
-        noise = program.noise(trip)
-        if noise is None:
-            continue
-        paid, own = stated.pop(noise.round, None), program.release_test(trip)
-        if not _covers(paid, own):
+def _check_touches(
+    touches: Touches, round: int, events: Sequence[Event], noises: Mapping[int, StatedNoise]
+) -> None:
+    """Hold what a program lets a user give to items in a round against the noise and thresholds that pay for it."""
+    items, weight = touches
+    for leaf in events:
+        if round in leaf.noisy_rounds and not np.all(admitted := leaf.admits(items, weight, noises)):
+            at = int(np.argmin(admitted))
             raise NoiseMismatchError(
-                f"in round {noise.round} the events state {paid}, the program tests {own}"
+                f"in round {round} the program lets a user add up to {weight[at]:.9g} to each of {items[at]} items, "
+                f"which {describe(leaf)} does not count"
             )
-    if stated:
-        raise NoiseMismatchError(
-            f"the events state a test after round {min(stated)}, where the program has no noise"
-        )
 
 
 def _covers(paid: ReleaseTest | None, own: ReleaseTest | None) -> bool:
