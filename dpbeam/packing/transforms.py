@@ -333,12 +333,13 @@ class Packing(beam.PTransform):
         with naming_arguments():
             fields = self._fields.typed(pcoll.element_type, self._agent_type)
         run = self._run.begin(pcoll, self.ledger, "pack")
+        program = PackingProgram(self.plan)
         allocated = (
             to_batches(pcoll, fields.of_batch, fields.of_rows)
             | "AgentBlocks" >> AgentBlocks(run.store, self.plan, self._sizes, fields.names[0])
-            | "Rounds" >> RunProgram(run.store, PackingProgram(self.plan), one_step=True)
+            | "Rounds" >> RunProgram(run.store, program, one_step=True)
         )
-        return run.labelled(self._output(fields).of(run.end(allocated), as_batches=self._as_batches))
+        return run.labelled(self._output(fields).of(run.end(allocated, program), as_batches=self._as_batches))
 
     @property
     def ledger(self) -> Ledger:

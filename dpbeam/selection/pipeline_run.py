@@ -19,6 +19,7 @@ from dpbeam.engine.beam.account import PipelineCharge
 from dpbeam.engine.beam.ledger_file import LedgerFile
 from dpbeam.engine.beam.run_folder import FolderOfRun, Terms
 from dpbeam.engine.beam.store import RunFolder, RunStore
+from dpbeam.engine.program import Program
 from dpbeam.errors import InputError
 from dpbeam.runners.options import EngineFlags, read
 from dpbeam.selectors.registry import all_settings
@@ -158,9 +159,10 @@ class BegunRun:
     def __init__(self, store: RunStore, ledger: Ledger, folder: FolderOfRun | None = None):
         self.store, self._ledger, self._folder = store, ledger, folder
 
-    def end(self, result: PCollection) -> PCollection:
-        """Add what has to come after all stages; what leaves them."""
-        return result if self._folder is None else self._folder.ending(result)
+    def end(self, result: PCollection, program: Program) -> PCollection:
+        """Add what has to come after all stages of the program; what leaves them."""
+        trips = 0 if program.may_end else program.trips
+        return result if self._folder is None else self._folder.ending(result, trips)
 
     def labelled(self, released: PCollection) -> PCollection:
         """What leaves the transform, with the ledger as an attribute."""

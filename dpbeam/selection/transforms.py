@@ -130,7 +130,7 @@ class ProgramTransform(beam.PTransform):
             output = ReleasedFields("item", fields.names, fields.kinds, self._released)
         run = self._run.begin(pcoll, self.ledger, self.family)
         pairs = to_batches(pcoll, fields.of_batch, fields.of_rows)
-        released = run.end(self._rounds(pairs, run.store))
+        released = run.end(self._rounds(pairs, run.store), self.program)
         return run.labelled(output.of(released, as_batches=self._as_batches))
 
     def _rounds(self, pairs: PCollection, store: RunStore) -> PCollection:

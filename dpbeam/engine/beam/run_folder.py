@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import AsSingleton, PCollection
 from apache_beam.transforms import combiners
 
@@ -212,10 +213,14 @@ class _MakeFolder(beam.DoFn):
 
 
 class _Check(beam.DoFn):
-    """Number of elements of the result -> itself, once nothing is missing of the run that they came from."""
+    """Number of elements of the result -> itself, once nothing is missing of the run that they came from.
 
-    def __init__(self, store: RunStore, terms: Terms):
-        self._store, self._charge = store, terms.charge
+    The trips of the run are counted here, by one element that every run has: a count of messages, bytes or shards at
+    work would tell of the data.
+    """
+
+    def __init__(self, store: RunStore, terms: Terms, trips: int):
+        self._store, self._charge, self._trips = store, terms.charge, trips
 
     def process(self, number: int) -> Iterator[int]:
         if not self._store.has_key:
@@ -223,6 +228,7 @@ class _Check(beam.DoFn):
         check_receipts(self._store)
         if self._charge is not None:
             self._charge.publish(self._store.path)
+        Metrics.counter("dpbeam", "trips").inc(self._trips)
         yield number
 
 
@@ -245,7 +251,7 @@ class FolderOfRun:
 
         folder = FolderOfRun(pcoll.pipeline, place)
         result = ... the stages of `folder.store` ...
-        return folder.ending(result)
+        return folder.ending(result, program.trips)
 
     Args:
       place: a folder that every worker can reach; the run's own is made below it.
@@ -277,12 +283,16 @@ class FolderOfRun:
         name = pipeline | "Impulse" >> beam.Impulse() | "Name" >> beam.Map(_new_name) | beam.Reshuffle()
         self.store.where = name | "BeginRun" >> self._make
 
-    def ending(self, result: PCollection) -> PCollection:
-        """The result of the stages, which leaves once it is whole; when all of it has left, the run is ended."""
+    def ending(self, result: PCollection, trips: int) -> PCollection:
+        """The result of the stages, which leaves once it is whole; when all of it has left, the run is ended.
+
+        Args:
+          trips: that were made; 0: that is not known before.
+        """
         # Beam has copied the DoFn when there were no stages yet.
         self._make.fn = _MakeFolder(*self._arguments, self._late)
         whole = result | "CountResult" >> combiners.Count.Globally()
-        whole = whole | "CheckRun" >> in_run(_Check(self.store, self._terms)).with_output_types(int)
+        whole = whole | "CheckRun" >> in_run(_Check(self.store, self._terms, trips)).with_output_types(int)
         leaving = beam.Map(_itself, AsSingleton(whole)).with_output_types(result.element_type)
         result = result | "PublishRun" >> leaving
         left = result | "CountLeft" >> combiners.Count.Globally()

@@ -8,6 +8,7 @@ import threading
 
 import apache_beam as beam
 import pytest
+from apache_beam.metrics import MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from dpbeam import InputError, RunFolder, SelectionConfig, SelectPartitions, TopKConfig, TopKItems
@@ -199,6 +200,17 @@ class TestFolders:
         monkeypatch.setattr(run_folder.atexit, "register", lambda *_: None)
         (path,) = _MakeFolder(str(tmp_path), None, Owner.this_process(), Terms(), LateStore()).process("name")
         assert owner.state_of(path) == "alive"
+
+
+@pytest.mark.parametrize("elements", [PAIRS, []])
+def test_the_metrics_tell_the_trips_and_nothing_of_the_data(elements, tmp_path):
+    pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
+    source = beam.Create(elements).with_output_types(tuple[str, str])
+    _ = pipeline | source | select(run_folder=str(tmp_path), num_shards=2)
+    result = pipeline.run()
+    counted = result.metrics().query(MetricsFilter().with_namespace("dpbeam"))
+    assert [(one.key.metric.name, one.committed) for one in counted["counters"]] == [("trips", 4)]
+    assert not counted["distributions"] and not counted["gauges"]
 
 
 class TestLosses:
