@@ -74,5 +74,6 @@ class CountItems(ProgramTransform):
                 released=arrow_fields(plan.config.columns()),
                 as_batches=as_batches,
                 domain=listed,
+                with_domain=plan.program,
                 **run,
             )

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from apache_beam.pvalue import PCollection
+from apache_beam.typehints import native_type_compatibility
 
 from dpbeam.errors import InputError
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import STRING
 from dpbeam.kernels.pair_rules import not_utf8
-from dpbeam.rows.elements import PairFields, is_row, plain_values
+from dpbeam.rows.elements import PairFields, is_row, kind_of_hint, plain_values
 
 
 @dataclass(frozen=True)
@@ -22,11 +24,13 @@ class ListedItems:
 
     Attributes:
       items: canonical bytes, distinct, none of them empty.
-      kinds: of the parts of an item, None where an empty list says nothing.
+      kinds: of the parts of an item, None where nothing says so: an empty list, a PCollection without a hint.
+      source: the list as a PCollection; `items` are empty then.
     """
 
     items: pa.Array
     kinds: tuple[str | None, ...]
+    source: PCollection | None = None
 
     @classmethod
     def of(cls, argument: str, values: Any, fields: PairFields) -> ListedItems:
@@ -35,6 +39,10 @@ class ListedItems:
         Raises:
           InputError: this is no list, its types mix, or it holds a null.
         """
+        if isinstance(values, PCollection):
+            return cls(
+                pa.array([], pa.large_binary()), _hinted(argument, values.element_type, fields), values
+            )
         columns = _columns(argument, values, fields)
         parts, kinds = [], []
         for column in columns:
@@ -48,6 +56,16 @@ class ListedItems:
         items = pc.unique(parts[0] if len(parts) == 1 else canonical.encode_parts(parts))
         empty = canonical.empty_items(items, [kind or STRING for kind in kinds])
         return cls(items.filter(pa.array(~empty)), tuple(kinds))
+
+
+def _hinted(argument: str, hint: Any, fields: PairFields) -> tuple[str | None, ...]:
+    """Kinds of the parts of items by the type of a list's elements. Raises InputError."""
+    hint = native_type_compatibility.convert_to_beam_type(hint)
+    if len(fields.items) == 1 and hint in (str, int, bytes):
+        return (kind_of_hint(hint, argument),)
+    labels = fields.item_places.labels
+    places = replace(fields.item_places, shape=f"({', '.join(labels)})")
+    return tuple(kind_of_hint(places.hinted(hint, place), argument) for place in range(len(labels)))
 
 
 def _columns(argument: str, values: Any, fields: PairFields) -> list[pa.Array | pa.ChunkedArray]:

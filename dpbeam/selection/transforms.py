@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import apache_beam as beam
+import cloudpickle
 import pyarrow as pa
 import pyarrow.compute as pc
-from apache_beam.pvalue import PCollection
+from apache_beam.pvalue import AsList, PCollection
 from typing_extensions import Unpack
 
 from dpbeam.accounting.arguments import instance, integer, number, truth
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.release import Others
+from dpbeam.counts.gathered import public_domain
 from dpbeam.engine.beam.blocks import SubsamplePerUser
 from dpbeam.engine.beam.graph import RunProgram
 from dpbeam.engine.beam.store import RunFolder, RunStore
@@ -21,6 +24,7 @@ from dpbeam.engine.beam.trip_files import last_broadcast
 from dpbeam.engine.program import Program, replies_by_link
 from dpbeam.errors import InputError, naming_arguments, param
 from dpbeam.families.registry import families
+from dpbeam.kernels.columns import Columns
 from dpbeam.rows.elements import Field, PairFields, check_batch_input, to_batches
 from dpbeam.rows.lists import ListedItems
 from dpbeam.rows.released import ReleasedFields
@@ -86,7 +90,7 @@ class ProgramTransform(beam.PTransform):
       program: what runs.
       fields: where users and items lie in an element.
       released: what stands beside the items in the output.
-      domain: a public domain; other items are left out before anything is counted.
+      domain: a public domain; other items are left out before anything is counted. with_domain: makes the program.
       as_batches: as of `SelectPartitions`; run: of `RunArguments`.
 
     Raises:
@@ -109,9 +113,12 @@ class ProgramTransform(beam.PTransform):
         released: Sequence[pa.Field],
         as_batches: bool,
         domain: ListedItems | None = None,
+        with_domain: Callable[[Columns], Program] | None = None,
         **run: Unpack[RunArguments],
     ):
         super().__init__()
+        self._with_lists: Callable[[RunStore, dict[str, ListedItems]], Program]
+        self._with_lists = functools.partial(_of_domain, with_domain)
         self.plan, self.program, self.sizes = plan, program, sizes
         self._run, self._domain, self._as_batches = (
             PipelineRun(**run),
@@ -129,9 +136,21 @@ class ProgramTransform(beam.PTransform):
             fields = self._fields.typed(pcoll.element_type, kinds)
             output = ReleasedFields("item", fields.names, fields.kinds, self._released)
         run = self._run.begin(pcoll, self.ledger, self.family)
+        self._wait_for_lists(pcoll.pipeline, run.store, fields)
         pairs = to_batches(pcoll, fields.of_batch, fields.of_rows)
         released = run.end(self._rounds(pairs, run.store), self.program)
         return run.labelled(output.of(released, as_batches=self._as_batches))
+
+    def _wait_for_lists(self, pipeline: beam.Pipeline, store: RunStore, fields: PairFields) -> None:
+        """Let all stages wait until the lists that are PCollections are in the run's folder."""
+        sources = {name: AsList(one.source) for name, one in self._lists.items() if one.source is not None}
+        if sources:
+            where = store.where or pipeline | "RunFolder" >> beam.Create([store.path])
+            known = {name: one for name, one in self._lists.items() if one.source is None}
+            put = beam.ParDo(
+                _PutLists(store, fields, known, tuple(sources), self._with_lists), *sources.values()
+            )
+            store.where = where | "PutLists" >> put.with_output_types(str)
 
     def _rounds(self, pairs: PCollection, store: RunStore) -> PCollection:
         """What the program makes of record batches of pairs: record batches with canonical bytes of items."""
@@ -191,7 +210,7 @@ class SelectPartitions(ProgramTransform):
         neither a schema nor a hint says the type: strings otherwise. It is the type of the output.
       on_null: what becomes of a null or an empty item: "error", or "drop".
       public_items: items that are always released, without budget, and are counted where others are: a list, an Arrow
-        array, or a table with the item columns; tuples for composite items.
+        array, a table with the item columns, or a PCollection of items; tuples for composite items.
       known: items of earlier releases, as `public_items`; the field `new` says which items are not among them.
       only_new: leave known items out of the output.
       num_blocks, num_shards: partitions of users and items; None: from `pairs`.
@@ -279,6 +298,7 @@ class SelectPartitions(ProgramTransform):
                 **run,
             )
             self._lists = lists
+            self._with_lists = functools.partial(_of_lists, plan, only_new)
 
     def _rounds(self, pairs: PCollection, store: RunStore) -> PCollection:
         self._beside.put(store)
@@ -298,6 +318,54 @@ class SelectPartitions(ProgramTransform):
             "num_blocks": sizes.num_blocks,
             "num_shards": sizes.num_shards,
         }
+
+
+class _PutLists(beam.DoFn):
+    """Path of the run's folder, and lists -> the path, once the lists and the program that knows them are there.
+
+    Args:
+      known: lists that are there already; names: of the others.
+      make: puts the lists into the folder, and makes the program.
+    """
+
+    def __init__(
+        self,
+        store: RunStore,
+        fields: PairFields,
+        known: dict[str, ListedItems],
+        names: tuple[str, ...],
+        make: Callable[[RunStore, dict[str, ListedItems]], Program],
+    ):
+        self._store, self._fields, self._known = store, fields, known
+        self._names, self._make = names, make
+
+    def process(self, path: str, *lists: list[Any]) -> Iterator[str]:
+        self._store.path = path
+        listed = dict(self._known)
+        with naming_arguments():
+            for name, values in zip(self._names, lists):
+                listed[name] = ListedItems.of(name, values, self._fields)
+                self._fields.typed(Any, {name: listed[name].kinds})
+            program = cloudpickle.dumps(self._make(self._store, listed))
+        for file in self._store.names("program-"):
+            self._store.write_bytes(file, program)
+        yield path
+
+
+def _of_domain(
+    make: Callable[[Columns], Program] | None, store: RunStore, lists: dict[str, ListedItems]
+) -> Program:
+    """The program of a public domain, which is put into the folder."""
+    assert make is not None  # who takes a domain says so
+    store_items(store, _DOMAIN, lists["domain"].items)
+    return make(public_domain(lists["domain"].items))
+
+
+def _of_lists(plan: SelectionPlan, only_new: bool, store: RunStore, lists: dict[str, ListedItems]) -> Program:
+    """The program of a selection beside its lists, which are put into the folder."""
+    beside = _beside(plan, lists, only_new)
+    beside.put(store)
+    return beside.program
 
 
 def _beside(plan: SelectionPlan, lists: dict[str, ListedItems], only_new: bool) -> ListedBeside:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -103,6 +104,7 @@ class TopKItems(ProgramTransform):
                 released=arrow_fields(config.columns()),
                 as_batches=as_batches,
                 domain=listed,
+                with_domain=functools.partial(topk_program, plan),
                 **run,
             )
 
