@@ -200,7 +200,7 @@ class TestRefused:
     def test_a_ledger_that_spends_more_than_it_says(self, copy):
         self.spoil(copy, lambda values: values.update(epsilon=1.0))
         with pytest.raises(
-            InputError, match=r"--known: '.*ledger.json' does not verify: guarantee: the events"
+            InputError, match=r"--known: '.*ledger.json' does not verify: guarantee: .* costs delta"
         ):
             self.known(copy)
 
