@@ -2,8 +2,8 @@
 
 import pytest
 
-from dpbeam import room
 from dpbeam.cli import main
+from dpbeam_lab import room
 from lab.tests.experiment_files import experiment
 
 BUDGET = ["--epsilon=2", "--delta=1e-3"]
