@@ -206,7 +206,8 @@ class ProgramCommand(ReleaseCommand):
 
         spec, summary = job.reading
         columns = OutputColumns.of(spec, summary.kinds)
-        return self.writer(plan, job, replace(columns, added=plan.config.columns(*job.options.said)))
+        asked = (name for name in job.options.said if getattr(job.options, name))
+        return self.writer(plan, job, replace(columns, added=plan.config.columns(*asked)))
 
     def read_list(self, plan: Any, job: Job[Any]) -> Any:
         """Canonical bytes of the public list, None without."""

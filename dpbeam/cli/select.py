@@ -57,7 +57,6 @@ class SelectOptions(
         type=READ,
         nargs="+",
         action="extend",
-        common=True,
     )
     only_new: bool = switch("with --known, write the new items alone")
 

@@ -24,7 +24,7 @@ from dpbeam.engine.beam.block_stages import WeightPerUser
 from dpbeam.engine.beam.blocks import BuildsBlocks, PartitionByUser
 from dpbeam.engine.beam.graph import RunTrips
 from dpbeam.engine.beam.messages import receive
-from dpbeam.engine.beam.receipts import RESULT
+from dpbeam.engine.beam.receipts import RESULT, taken_for_lost
 from dpbeam.engine.beam.relays import RelayReplies, RelaySums
 from dpbeam.engine.beam.run import RunDoFn, StoredProgram, TripDoFn, bind_settings
 from dpbeam.engine.beam.shard_stages import GroupByItem, RerouteExcess
@@ -243,8 +243,11 @@ class _KeepEnergy(TripDoFn):
         self._opened = self._files.open()
 
     def process(self, number: int) -> Iterator[int]:
-        if len(self._store.read(_told(number))["shards"]):  # else it had no part in the rounds
-            block = load_block(self._store, self._program, number, self._trip, self._keys)
+        with taken_for_lost("a block of the night"):
+            told = self._store.read(_told(number))
+        if len(told["shards"]):  # else it had no part in the rounds
+            with taken_for_lost("a block of the night"):
+                block = load_block(self._store, self._program, number, self._trip, self._keys)
             name = self._opened.write_energy(number, energy_of(block))
             self._store.write(_spent(number), {"name": pa.array([name.encode()], pa.large_binary())})
         yield number

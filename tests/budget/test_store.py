@@ -328,5 +328,5 @@ class TestHistory:
         values = {**json.loads(self.ledger()), "delta": 1e-30}
         reserve(store, "a", ledger=json.dumps(values))
         account = store.account("logs")
-        with pytest.raises(ValueError, match=r"declared is"):
+        with pytest.raises(ValueError, match=r"costs delta .*, the budget is"):
             compose(account, account.releases.values(), store.ledgers("logs"))

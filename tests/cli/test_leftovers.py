@@ -84,7 +84,7 @@ class TestOwner:
         def full(*_):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("dpbeam.engine.beam.store._write_private", full)
+        monkeypatch.setattr("dpbeam.engine.beam.store.RunStore.write_bytes", full)
         with pytest.raises(OSError, match="No space left"):
             RunFolder(str(tmp_path))
         assert os.listdir(tmp_path) == []

@@ -159,7 +159,8 @@ def test_a_bad_page_is_an_error_or_counted(read, tmp_path, name):
     with pytest.raises(InputError) as error:
         read(spec(str(path), user="host"))
     assert f"x.{format}: record " in str(error.value) and problem in str(error.value)
-    assert "secret" not in str(error.value) and "on_bad_row" in str(error.value)
+    assert "secret" not in str(error.value)
+    assert ("on_bad_row" in str(error.value)) == (name != "no UTF-8")  # there nearly all would be skipped
     pages = read(spec(str(path), user="host", on_bad_row="skip"))
     assert pages == (Counter({("two.org", "blue"): 1}), {"bad_rows": 1})
 

@@ -38,10 +38,9 @@ def config(**more) -> SeriesConfig:
 
 
 def batches(pairs, size=50):
-    users, items = arrays(pairs)
-    schema = pa.schema([("user", users.type), ("item", items.type)], metadata=STRINGS)
-    whole = pa.RecordBatch.from_arrays([users, items], schema=schema)
-    return [whole.slice(start, size) for start in range(0, len(users), size)]
+    columns = [column.cast(pa.large_string()) for column in arrays(pairs)]
+    whole = pa.RecordBatch.from_arrays(columns, ["user", "item"])
+    return [whole.slice(start, size) for start in range(0, whole.num_rows, size)]
 
 
 def in_process(window, number, pairs):

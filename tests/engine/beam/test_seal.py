@@ -122,7 +122,12 @@ class TestFolderKey:
             folder.store.write_bytes("a", b"text")
             assert folder.store.read_bytes("a") == b"text"
             stored = pickle.dumps(folder.store)
-            assert vars(folder.store) == {"path": folder.path, "encrypted": True, "in_memory": False}
+            assert vars(folder.store) == {
+                "path": folder.path,
+                "encrypted": True,
+                "durable": False,
+                "in_memory": False,
+            }
             for secret in (RUN_KEY.secret_bytes(), bytes.fromhex(KEY), KEY.encode()):
                 assert secret not in stored
             # A worker without the folder key says what it lacks.
