@@ -40,7 +40,7 @@ class HittingSet(ProgramTransform):
 
     Args:
       config: all settings in one object, in place of those that follow.
-      epsilon, delta, k, selector, selector_share, max_items_per_user, preset, settings: as of `dpbeam.hitting_set`.
+      epsilon, delta, k, selector, selector_share, max_items_per_user, preset: as of `dpbeam.hitting_set`.
       domain: as of `TopKItems`.
       num_shards: with it each round is a trip.
 

@@ -202,8 +202,8 @@ class SelectPartitions(ProgramTransform):
 
     Args:
       config: all settings in one object, in place of those that follow.
-      epsilon, delta, method, max_items_per_user, min_users, preset, noisy_weights, noisy_counts, noisy_count_share,
-        others: as of `dpbeam.select`.
+      epsilon, delta, method, max_items_per_user, min_users, preset: as of `dpbeam.select`.
+      noisy_weights, noisy_counts, noisy_count_share, others: as of `dpbeam.select`.
       user, item: names of fields or columns, by dots where they are nested, or functions of an element. Several item
         names make composite items. Of tuples the user is the first, and `item` names the released field.
       item_type: "string", "int" or "bytes" (or the types of Python), one for all item fields or one for each, where

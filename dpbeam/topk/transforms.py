@@ -34,8 +34,8 @@ class TopKItems(ProgramTransform):
 
     Args:
       config: all settings in one object, in place of those that follow.
-      epsilon, delta, k, mechanism, selector, selector_share, kbar, noisy_counts, noisy_count_share, max_items_per_user,
-        preset, settings: as of `dpbeam.top_k`.
+      epsilon, delta, k, mechanism, selector, selector_share, kbar: as of `dpbeam.top_k`.
+      noisy_counts, noisy_count_share, max_items_per_user, preset: as of `dpbeam.top_k`.
       domain: a public domain, given as `public_items` of `SelectPartitions`; there is then no selection. Other items
         are left out before anything is counted.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -203,9 +204,13 @@ class OnHosts:
         run = cluster.hosts["launcher"].start(self.command(place, store), environment, log)
         try:
             messages = f"{place}/temp/{RUN_FOLDER}*/{FILE_PREFIX}*"
-            wait_until(
-                lambda: run.poll() is not None or any(objects.glob(messages)), 240, "messages in files"
-            )
+
+            def come() -> bool:
+                with contextlib.suppress(FileNotFoundError):  # a folder of the store that went meanwhile
+                    return any(objects.glob(messages))
+                return False
+
+            wait_until(lambda: run.poll() is not None or come(), 240, "messages in files")
             assert run.poll() is None, log.read_text()
             cluster.hosts["two"].end()
             time.sleep(3)

@@ -5,6 +5,8 @@ import pytest
 from tests.support.commands import steps_of
 from tests.support.cut_power import COMMANDS
 
+#: Images of the disk that are tried; `python -m tests.support.cut_power FOLDER COMMAND` tries all, in minutes each.
+MORE = "15"
 SERIES = ["open", "first", "erase", "second", "close"]
 
 
@@ -40,17 +42,17 @@ def test_some_cuts_of_a_night(tmp_path):
 
 @pytest.mark.engines  # hundreds of processes
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_cut_of_a_release(command, tmp_path):
-    steps = steps_of("tests.support.cut_power", tmp_path, command)
+def test_more_cuts_of_every_release(command, tmp_path):
+    steps = steps_of("tests.support.cut_power", tmp_path, command, MORE)
     for step in steps:
         check_release(step)
-    assert len(steps) > 50 and any(step["done"] for step in steps)
+    assert len(steps) > 5 and any(step["done"] for step in steps)
 
 
 @pytest.mark.engines
 @pytest.mark.parametrize("command", SERIES)
-def test_every_cut_of_a_series(command, tmp_path):
-    steps = steps_of("tests.support.cut_power", tmp_path, command)
+def test_more_cuts_of_every_command_of_a_series(command, tmp_path):
+    steps = steps_of("tests.support.cut_power", tmp_path, command, MORE)
     for step in steps:
         check_series(step)
-    assert len(steps) > 10 and any(step["done"] for step in steps)
+    assert len(steps) > 5 and any(step["done"] for step in steps)
