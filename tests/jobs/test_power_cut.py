@@ -9,6 +9,7 @@ import pytest
 
 from dpbeam.cli import main
 from dpbeam.io import output, sinks
+from dpbeam.io.lock import LOCK_SUFFIX
 from dpbeam.jobs import charged
 from tests.jobs.conftest import RESOLVE, account, create, flags, release, when_run
 from tests.support.power import Disk, cut_power, loop_mount
@@ -211,5 +212,6 @@ class TestPowerCut:
             for argv in runs:
                 assert main([*argv, "--quiet"]) == 0
             assert main(["verify", "--contents", "--quiet", *ledgers]) == 0
+            (place / "o" / f"x{LOCK_SUFFIX}").unlink(missing_ok=True)  # its removal need not survive
             assert {path: path.read_bytes() for path in (place / "o").iterdir()} == before
             assert json.loads((place / "o" / "x.ledger.json").read_text())["parameters"]["account"]

@@ -34,6 +34,7 @@ from tests.support.kill_at import in_child
 
 _CHANGES = ("os.rename", "os.remove", "os.link", "os.mkdir", "os.rmdir")
 _NUMBER = re.compile(r"[0-9a-f]{8,}|\d+")  # of attempts, temporary files, parts, rounds
+_MOVES = ("os.rename", "os.link")
 _REMOVALS = ("os.remove", "os.rmdir")
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _ACCOUNT = ["--budget=acc.db", "--dataset=logs", "--release_id=november", "--charge_test_key"]
@@ -75,7 +76,8 @@ def watch(look: Callable[[str], None]) -> None:
         changes = event in _CHANGES or (event == "open" and arguments[2] & _WRITES)
         if changes and isinstance(arguments[0], str) and os.path.abspath(arguments[0]).startswith(here):
             inside = event in _REMOVALS and arguments[-1] != -1  # relative to a folder that is removed
-            name = "f/..." if inside else os.path.relpath(arguments[0], here)
+            shown = arguments[1] if event in _MOVES else arguments[0]  # what appears, not where it was written
+            name = "f/..." if inside else os.path.relpath(shown, here)
             look(f"{event} {_NUMBER.sub('N', name)}")
 
     rounds = window_module.run_kept
