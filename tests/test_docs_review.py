@@ -1,4 +1,4 @@
-"""The reviewer's page covers every mechanism, and whatever the documents name exists."""
+"""The reviewer's page covers every mechanism; whatever the documents name exists; sentences and pages are short."""
 
 import inspect
 import re
@@ -21,6 +21,10 @@ def headings() -> str:
 
 def test_links_sections_paths_and_names_exist():
     assert CHECK["faults"]() == []
+
+
+def test_sentences_and_pages_are_short():
+    assert CHECK["long_parts"]() == []
 
 
 @pytest.mark.parametrize("method", selectors())
@@ -67,3 +71,31 @@ def test_what_does_not_exist_is_found(text, fault, tmp_path):
     assert CHECK["faults"](tmp_path) == []
     (tmp_path / "c.md").write_text(text + "\n")
     assert CHECK["faults"](tmp_path) == [f"c.md: {fault}"]
+
+
+def test_what_is_long_is_said(tmp_path):
+    """Code, comments and formulas count as a word at most; a cell and an item of a list end a sentence."""
+    folder = tmp_path / "docs" / "how-to"
+    folder.mkdir(parents=True)
+    page = folder / "a.md"
+    short = " ".join(["Word"] * CHECK["SENTENCE_WORDS"])
+    code = "    " + "code " * 40
+    page.write_text(
+        f"# A\n\n{short}.\n{short}: [x](y z) `{short}`.\n\n{code}\n\n```\n{code}\n```\n\n<!-- {short} {short} -->\n"
+        f"- {short}\n- {short}\n\n| {short} | {short} |\n|---|---|\n\n$$\n{short} {short}\n$$\n\n${short}\n{short}$\n"
+    )
+    assert [line.partition(": ")[2] for line in CHECK["long_parts"](tmp_path, ())] == [
+        "a sentence of 37 words: Word Word Word Word Word Word Word Word ..."
+    ]
+    page.write_text(f"{short} word\n")
+    assert len(CHECK["long_parts"](tmp_path, ())) == 1
+    assert CHECK["long_parts"](tmp_path, ("docs/how-to/a.md",)) == []
+    page.write_text("Short.\n\n" * 1_501)
+    assert CHECK["long_parts"](tmp_path, ()) == ["docs/how-to/a.md: 1,501 words, 1,500 are allowed"]
+    page.write_text("Short.\n")
+    (folder / "b.md").write_text("Short.\n")
+    assert CHECK["long_parts"](tmp_path, ("docs/how-to/a.md",)) == [
+        "docs/how-to/a.md: is short now; take it off STILL_LONG of scripts/check_docs"
+    ]
+    (tmp_path / "docs" / "c.md").write_text("Short.\n\n" * 60_000)
+    assert CHECK["long_parts"](tmp_path, ()) == ["docs: 60,002 words, 60,000 are allowed"]
