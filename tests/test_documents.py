@@ -1,6 +1,5 @@
 """What the documents list is what there is."""
 
-import functools
 import importlib
 import re
 
@@ -138,47 +137,3 @@ def test_flags_that_the_documents_name_exist():
 @pytest.mark.parametrize("document", PAGES)
 def test_the_readme_names_every_document(document):
     assert f"({document})" in (ROOT / "README.md").read_text()
-
-
-@functools.cache
-def texts_of_tests() -> dict[str, str]:
-    """Path without its suffix -> what stands there."""
-    folders = (ROOT / "tests", ROOT / "lab" / "tests")
-    return {p.with_suffix("").as_posix(): p.read_text() for d in folders for p in d.rglob("test_*.py")}
-
-
-def unknown_tests(named: str) -> list[str]:
-    """Of the tests that a cell names, `path::Class::test_*` or parts of it, those that do not exist."""
-    missing, files = [], texts_of_tests()
-    for name in re.findall(r"`([^`]+)`", named):
-        *place, last = re.sub(r"\[.*\]$", "", name.removeprefix("../")).split("::")
-        if not place and any(path.endswith(f"/{last}") for path in files):
-            continue
-        if not place and any((ROOT / folder / last).is_dir() for folder in ("tests", "lab/tests")):
-            continue
-        inside = [text for path, text in files.items() if not place or path.endswith(f"/{place[0]}")]
-        wanted = last.replace("*", r"\w*")
-        pattern = re.compile(rf"^\s*(?:def|class) {wanted}\b", re.M)
-        if not any(map(pattern.search, inside)):
-            missing.append(name)
-    return missing
-
-
-def test_the_guide_of_the_tests_names_what_exists():
-    """Places of mutations lie below dpbeam; the tests of every table exist."""
-    mutations = rows("tests/README.md", "| mutation |")
-    assert len(mutations) > 50
-    places = [place for row in mutations for place in re.findall(r"`([^`]+)`", row[1])]
-    assert [place for place in places if not (ROOT / "dpbeam" / place).exists()] == []
-    lines = (ROOT / "tests/README.md").read_text().splitlines()
-    named = [line.strip("|").split("|")[-1] for line in lines if line.startswith("|") and "::" in line]
-    assert len(named) > 70
-    assert [name for cell in named for name in unknown_tests(cell)] == []
-
-
-def test_a_test_that_is_gone_is_seen():
-    assert unknown_tests("`test_documents::test_a_test_that_is_gone_*`, `test_documents`") == []
-    assert unknown_tests("`test_documents::test_gone`, `test_gone_*`") == [
-        "test_documents::test_gone",
-        "test_gone_*",
-    ]
