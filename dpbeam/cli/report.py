@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from dpbeam.cli.flags import FlagParser, entry_point
 from dpbeam.errors import InputError, complain
@@ -11,12 +12,20 @@ from dpbeam.jobs.console import warn
 from dpbeam.jobs.exit_codes import ExitCode
 from dpbeam.jobs.options import READ, WRITTEN, Options, flag, switch
 
+if TYPE_CHECKING:
+    from dpbeam.accounting.ledger import Ledger
+
 
 class ReportOptions(Options):
     """Which ledger, and what goes into its page."""
 
     ledger: str | None = flag("LEDGER", "PREFIX.ledger.json of a run", type=READ, nargs="?", positional=True)
     output: NewFile | None = flag("FILE", "the page (default: PREFIX.report.html)", type=WRITTEN)
+    registry: NewFile | None = flag(
+        "FILE",
+        "also write a draft for the registry of deployments (registry.opendp.org), as YAML",
+        type=WRITTEN,
+    )
     prepared_by: str = flag("NAME", "who prepares the report; beside the first signature", value="")
     contents: bool = switch("read the output, for digests and number of rows (default)", value=True)
     ledger_alone: bool = switch("do not look for the output")
@@ -50,6 +59,9 @@ def main(options: ReportOptions) -> int:
         options.output if options.output is not None else NewFile(f"{prefix}.report.html", "--output", [path])
     )
     page_file.check(overwrite=overwrite)
+    if options.registry is not None:
+        options.registry.check_apart(page_file)
+        options.registry.check(overwrite=overwrite, inputs=[path])
     text, ledger, statements = read_and_check(path)
     if ledger is not None and not options.ledger_alone:
         statements += check_outputs(path, ledger, contents=options.contents)
@@ -58,8 +70,20 @@ def main(options: ReportOptions) -> int:
         return ExitCode.FAILED
     name = os.path.basename(prefix)
     page = render(text, ledger, statements, name=name, prepared_by=options.prepared_by)
+    if options.registry is not None and not ledger.private:
+        raise InputError("--registry: the run had a fixed key, so there is no guarantee to register")
     page_file.write(page.encode("utf-8"), overwrite=overwrite)
+    if options.registry is not None:
+        _write_entry(ledger, name, options.registry, options)
     if not ledger.private:
         warn("NOT PRIVATE: the run had a fixed key, and the report says so")
     options.say(f"report: {page_file}")
     return 0
+
+
+def _write_entry(ledger: Ledger, name: str, file: NewFile, options: ReportOptions) -> None:
+    from dpbeam.review.disclosure import entry_text, registry_entry, to_be_stated
+
+    entry = registry_entry(ledger, name)
+    file.write(entry_text(entry).encode(), overwrite=options.overwrite)
+    options.say(f"registry: {file}; a person must state {', '.join(to_be_stated(entry))}")

@@ -15,6 +15,7 @@ from typing import Any
 
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.review import facts
+from dpbeam.review.disclosure import hazards
 from dpbeam.review.verification import Statement, not_proved
 from dpbeam.version import __version__
 
@@ -54,6 +55,7 @@ def render(
         "glossary": facts.glossary(ledger.events),
         "keeping": facts.keeping(ledger),
         "settings": facts.settings(ledger.parameters),
+        "hazards": hazards(ledger),
         "weaknesses": [_inline(text) for text in known_weaknesses()],
         "version": __version__,
         "style": Markup(_data("report.css")),
