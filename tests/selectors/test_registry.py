@@ -254,7 +254,7 @@ def test_the_help_of_d0_names_what_the_plans_have():
         }
 
 
-#: Items per user, rare ones of a holder, and vote over gsu16 (docs/how-to/choose.md).
+#: Items per user, rare ones of a holder, and vote over gsu16 (lab/docs/reference/results.md).
 MEASURED = [
     (1.22, 1.35, 1.53),
     (1.47, 2.59, 1.53),
