@@ -288,7 +288,7 @@ def month() -> dict[str, tuple[np.ndarray, list[str]]]:
 
 
 def test_a_month_of_a_series_from_the_account_to_the_signed_report(tmp_path, monkeypatch):
-    """What docs/how-to/schedule.md says of a month, block by block: a backfill, a day whose input is late and the day
+    """What docs/how-to/month_of_a_series.md says, block by block: a backfill, a day whose input is late and the day
     after it, pairs of a day that come with the next one, a day on which nothing comes, days given again."""
     fetch("dagster")
     place, days = Place(tmp_path), month()
@@ -309,8 +309,7 @@ def test_a_month_of_a_series_from_the_account_to_the_signed_report(tmp_path, mon
             (folder / "_SUCCESS").touch()
 
     account, first_days, one_day, the_rest, the_end = [
-        block.code
-        for block in blocks((ROOT / "docs/how-to/schedule.md").read_text().partition("## A month")[2])
+        block.code for block in blocks((ROOT / "docs/how-to/month_of_a_series.md").read_text())
     ]
     output = tmp_path / "out/dagster_series/2026-09"
     place.follow(account)
