@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from dpbeam.accounting.ledger import Ledger
     from dpbeam.selection.plan import SelectionPlan
 
-#: The selector of the domain that loses least at equal budget (docs/explanation/topk.md, hitting_set.md).
+#: The selector of the domain that loses least at equal budget (lab/docs/reference/topk_results.md,
+#: docs/explanation/hitting_set.md).
 DEFAULT_SELECTOR = "gsu"
 _ANY_DELTA = 0.5  # of a selection whose budget follows from the shares
 D = TypeVar("D", bound="DomainRelease")

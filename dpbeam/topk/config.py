@@ -36,7 +36,7 @@ MAX_K = 100_000
 _DEFAULT_SELECTOR_SHARE = 0.5
 _DEFAULT_COUNT_SHARE = 0.2
 _LIMITED_DOMAIN_ITEMS = 100
-_KBAR_FACTOR = 10  # docs/explanation/topk.md has the comparison
+_KBAR_FACTOR = 10  # lab/docs/reference/topk_results.md has the comparison
 _DOWN = 1 - 1e-12
 _NOTHING_LEFT = f"{param('selector_share')} and {param('noisy_count_share')} leave nothing for the choice"
 

@@ -1,4 +1,4 @@
-"""Limited domain beside gauss-rank at smaller shares of the selection. docs/explanation/topk.md"""
+"""Limited domain beside gauss-rank at smaller shares of the selection. lab/docs/reference/topk_results.md"""
 
 from dpbeam_lab.experiments.define import Experiment, Run, Table
 from dpbeam_lab.experiments.sources import folder

@@ -1,6 +1,6 @@
 """Top-k of known items without a delta.
 
-Sets in one draw, rankings in one draw, one item after the other. docs/explanation/topk.md
+Sets in one draw, rankings in one draw, one item after the other. lab/docs/reference/topk_results.md
 """
 
 from dpbeam_lab.experiments.define import Experiment, Run, Table

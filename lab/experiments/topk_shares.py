@@ -1,4 +1,4 @@
-"""Top-k of an unknown domain: which selector, and how much of the budget it gets. docs/explanation/topk.md"""
+"""Top-k of an unknown domain: which selector, and how much of the budget it gets. lab/docs/reference/topk_results.md"""
 
 from dpbeam_lab.experiments.define import Experiment, Run, Table
 from dpbeam_lab.experiments.sources import folder

@@ -1,6 +1,6 @@
 """Top-k of an unknown domain.
 
-The published ways, limited domain by how many counts take part, and the command. docs/explanation/topk.md
+The published ways, limited domain by how many counts take part, and the command. lab/docs/reference/topk_results.md
 """
 
 from dpbeam_lab.experiments.define import Experiment, Plot, Run, Table
