@@ -344,7 +344,8 @@ class Packing(beam.PTransform):
     @property
     def ledger(self) -> Ledger:
         """What the run costs, for `Ledger.verify` and `dpbeam.export_event`; `Ledger.to_json` is for a file."""
-        about = {"agent_column": self._fields.names[0]}
+        agent, value, *demands = self._fields.names
+        about = {"agent_column": agent, "value_column": value, "demand_columns": demands}
         return PackingConfig.ledger(self.plan, fixed_key=self._run.fixed_key, input_parameters=about)
 
     def display_data(self) -> dict[str, Any]:

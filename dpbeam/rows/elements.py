@@ -203,6 +203,11 @@ class PairFields:
         """Of the items, as they are released: of a nested field its own name."""
         return tuple(_name(item, "item").rpartition(".")[2] for item in self.items)
 
+    @property
+    def stated(self) -> dict[str, Any]:
+        """What a ledger states of the input."""
+        return {"layout": "pairs", "on_null": self.on_null, "item_types": list(self.kinds)}
+
     @functools.cached_property
     def places(self) -> Places:
         """Of the user and of each part of the items."""

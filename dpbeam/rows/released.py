@@ -10,6 +10,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
+from apache_beam.typehints import typehints
 from apache_beam.typehints.row_type import RowTypeConstraint
 
 from dpbeam.errors import InputError
@@ -90,7 +91,8 @@ class ReleasedFields:
         ]
         for field in self.numbers:
             of = _NUMBERS[field.type]
-            fields.append((field.name, of | None if field.nullable else of))
+            # What Beam makes of `float | None`, other languages do not know.
+            fields.append((field.name, typehints.Optional[of] if field.nullable else of))
         return RowTypeConstraint.from_fields(fields)
 
     def decoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:

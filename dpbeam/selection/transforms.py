@@ -133,7 +133,7 @@ class ProgramTransform(beam.PTransform):
         check_batch_input(pcoll)
         with naming_arguments():
             kinds = {argument: listed.kinds for argument, listed in self._lists.items()}
-            fields = self._fields.typed(pcoll.element_type, kinds)
+            self._fields = fields = self._fields.typed(pcoll.element_type, kinds)
             output = ReleasedFields("item", fields.names, fields.kinds, self._released)
         run = self._run.begin(pcoll, self.ledger, self.family)
         self._wait_for_lists(pcoll.pipeline, run.store, fields)
@@ -164,9 +164,9 @@ class ProgramTransform(beam.PTransform):
         """What the run costs, for `Ledger.verify` and `dpbeam.export_event`; `Ledger.to_json` is for a file."""
         return families()[self.family].ledger(
             self.plan,
-            input_parameters=None,
+            input_parameters=self._fields.stated,
             fixed_key=self._run.fixed_key,
-            privacy_unit=one_value_of(None),
+            privacy_unit=one_value_of(self._fields.user if isinstance(self._fields.user, str) else None),
             **self.about,
         )
 

@@ -403,47 +403,6 @@ def test_a_list_of_another_kind_is_refused_on_beam(transform, tmp_path):
         _ = beam.Pipeline() | beam.Create(PAIRS[:9]) | transform(folder, [7])
 
 
-def test_the_command_and_the_function_agree(tmp_path, capsys):
-    users, items = zip(*PAIRS)
-    table = pa.table({"user": users, "item": items})
-    pq.write_table(table, tmp_path / "in.parquet")
-    (tmp_path / "public.txt").write_text("item 0\nnobody's\n")
-    flags = [
-        "--input",
-        str(tmp_path / "in.parquet"),
-        "--user_column=user",
-        "--item_column=item",
-        "--epsilon=2",
-    ]
-    flags += ["--delta=1e-3", "--noisy_counts", f"--insecure_test_key={TEXT}", f"--output={tmp_path / 'out'}"]
-    assert main([*flags, f"--public_items={tmp_path / 'public.txt'}", "--num_shards=2"]) == 0
-    [path] = tmp_path.glob("out-*")
-    written = pq.read_table(path)
-    with pytest.warns(UserWarning, match="NOT PRIVATE"):
-        result = dpbeam.select(
-            table,
-            epsilon=2,
-            delta=1e-3,
-            noisy_counts=True,
-            public_items=["item 0", "nobody's"],
-            insecure_test_key=TEXT,
-        )
-    assert result.table.to_pydict() == written.to_pydict()
-    assert written.schema.names == result.table.schema.names == ["item", "noisy_count", "noisy_count_sd"]
-    assert written.schema.field("noisy_count").type == pa.int64()
-    counts = dict(zip(result.items, result.table["noisy_count"].to_pylist()))
-    (deviation,) = set(result.table["noisy_count_sd"].to_pylist())
-    true = Counter(item for _, item in set(PAIRS))
-    assert len(counts) > 7 and {"item 0", "nobody's"} < counts.keys()
-    assert all(abs(count - true[item]) < 7 * deviation for item, count in counts.items())
-    parameters = json.loads((tmp_path / "out.ledger.json").read_text())["parameters"]
-    assert parameters["noisy_counts"] is True and parameters["noisy_count_share"] == 0.2
-    assert parameters["noisy_count_sd_per_sqrt_item"] == pytest.approx(
-        result.ledger.parameters["noisy_count_sd_per_sqrt_item"]
-    )
-    capsys.readouterr()
-
-
 @pytest.mark.parametrize("how", [[], ["--num_shards=2"], ["--known"], ["--known", "--num_shards=2"]])
 def test_the_command_puts_others_into_ledger_and_result(how, tmp_path, capsys):
     """In one step and in trips, from shards and from the hub; the same as in memory."""

@@ -440,8 +440,11 @@ def test_the_ledger_of_a_pipeline():
 
 
 def test_the_ledger_states_public_items_and_who_a_user_is():
-    plain = SelectPartitions(CONFIG).ledger
+    plain = SelectPartitions(CONFIG, user=len).ledger
     assert (plain.public_items, plain.privacy_unit) == (False, "one user: one value of the user column")
+    named = SelectPartitions(CONFIG, user="of.who", on_null="drop").ledger
+    assert named.privacy_unit == "one user: one value of the column 'of.who'"
+    assert named.parameters["input"]["on_null"] == "drop"
     assert SelectPartitions(CONFIG, public_items=["1"]).ledger.public_items
 
 
