@@ -7,11 +7,11 @@ from collections.abc import Callable
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.flags import FlagParser, entry_point, take_verb
+from dpbeam.cli.flags import FlagParser, Verbs, entry_point, take_verb
 from dpbeam.errors import InputError, visible
 from dpbeam.jobs.charge import needing_store, warn_of_twins
 from dpbeam.jobs.console import emit
-from dpbeam.jobs.options import StoreOptions, flag, switch
+from dpbeam.jobs.options import Options, ReleaseIdOptions, StoreOptions, flag, switch
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,28 +20,13 @@ if TYPE_CHECKING:
     from dpbeam.budget.history import Composition
     from dpbeam.budget.store import BudgetStore
 
-#: Verb -> (its flags beside --budget and --dataset, one line of help).
-VERBS = {
-    "create": (
-        ("epsilon", "delta", "composition", "period", "starts", "ends"),
-        "open an account with its limit",
-    ),
-    "limit": (("epsilon", "delta", "period", "starts", "ends"), "set another limit from now on"),
-    "show": (("budget_period", "json"), "what is spent, reserved and left, and which releases are open"),
-    "history": (("json",), "every entry, and what all releases cost together"),
-    "resolve": (("release_id",), "bring a release whose run died to its end"),
-}
 
-
-class LimitOptions(StoreOptions):
+class LimitOptions(Options):
     """The limit of an account."""
 
     group = "limit"
     epsilon: float = flag("EPS", "the most that all runs may spend", needed=True)
     delta: float = flag("DELTA", "the same of delta", needed=True)
-    composition: str = flag(
-        "NAME", "basic (default): sums; zcdp: sums of rho, which let many runs spend less", value="basic"
-    )
     period: str = flag(
         "NAME", "renew the budget for each: day, week, month, quarter, year of the data", value=""
     )
@@ -49,14 +34,42 @@ class LimitOptions(StoreOptions):
     ends: str | None = flag("DAY", "last day")
 
 
-class AccountsOptions(LimitOptions):
-    """Flags of all verbs."""
+class NewOptions(LimitOptions):
+    """A new account."""
 
-    verb: str | None = flag("VERB", "create, limit, show, history, resolve", nargs="?", positional=True)
+    group = "limit"
+    composition: str = flag(
+        "NAME", "basic (default): sums; zcdp: sums of rho, which let many runs spend less", value="basic"
+    )
+
+
+class HistoryOptions(Options):
+    """What is shown."""
+
+    json: bool = switch("print JSON instead of tables")
+
+
+class ShowOptions(HistoryOptions):
+    """What is shown of a standing."""
+
     budget_period: str | None = flag(
         "DAY or FIRST:LAST", "show: days of the data (default: those with charges)"
     )
-    json: bool = switch("print JSON instead of tables")
+
+
+class AccountsOptions(ReleaseIdOptions, NewOptions, ShowOptions):
+    """Flags of all verbs."""
+
+    verb: str | None = flag("VERB", "create, limit, show, history, resolve", nargs="?", positional=True)
+
+
+VERBS: Verbs = {
+    "create": ((NewOptions,), "open an account with its limit"),
+    "limit": ((LimitOptions,), "set another limit from now on"),
+    "show": ((ShowOptions,), "what is spent, reserved and left, and which releases are open"),
+    "history": ((HistoryOptions,), "every entry, and what all releases cost together"),
+    "resolve": ((ReleaseIdOptions,), "bring a release whose run died to its end"),
+}
 
 
 def make_parser() -> FlagParser[AccountsOptions]:
@@ -71,7 +84,7 @@ def make_parser() -> FlagParser[AccountsOptions]:
 
 @entry_point("budget", make_parser)
 def main(options: AccountsOptions) -> int:
-    verb = take_verb("budget", options, VERBS, "budget", "dataset")
+    verb = take_verb("budget", options, VERBS, StoreOptions)
     options.require("budget")
     if verb != "show":
         options.require("dataset")

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpbeam.cli.flags import BoundOptions, FlagParser
+from dpbeam.cli.flags import FlagParser
 from dpbeam.cli.release import ProgramCommand
 from dpbeam.counting.family import CountConfig
-from dpbeam.jobs.options import READ, BudgetOptions, InputOptions, ReleaseOptions, flag
+from dpbeam.jobs.options import (
+    READ,
+    BudgetOptions,
+    InputOptions,
+    ReleaseOptions,
+    SettingFlags,
+    flag,
+    left_out,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,8 +25,12 @@ if TYPE_CHECKING:
     from dpbeam.jobs.job import Job
 
 
-class CountOptions(InputOptions, BudgetOptions, BoundOptions, ReleaseOptions):
+class CountOptions(InputOptions, BudgetOptions, ReleaseOptions):
     """What is counted, and where the counts go."""
+
+    release = SettingFlags(CountConfig)
+    max_items_per_user = left_out("the clip follows from the budget")
+    public_items = left_out("use --domain")
 
     domain: str = flag(
         "FILE",
@@ -35,14 +47,11 @@ class CountCommand(ProgramCommand):
     done = "counted"
 
     def make_parser(self) -> FlagParser[CountOptions]:
-        parser = FlagParser(
+        return FlagParser(
             "count",
             "Noisy numbers of users of every item of a public list, under differential privacy.",
             CountOptions,
         )
-        parser.discard("max_items_per_user", instead="the clip follows from the budget")
-        parser.discard("public_items", instead="use --domain")
-        return parser
 
     def program(self, plan: CountPlan, job: Job[CountOptions], listed: pa.Array | None) -> Program:
         from dpbeam.counts.gathered import public_domain

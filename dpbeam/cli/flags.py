@@ -17,7 +17,7 @@ from dpbeam.errors import InputError
 from dpbeam.io.new_files import NewFile
 from dpbeam.jobs import beam_flags
 from dpbeam.jobs.console import emit, run_command, set_verbosity
-from dpbeam.jobs.options import FOLDER, READ, WRITTEN, Flag, JobOptions, Options, SettingFlags, flag
+from dpbeam.jobs.options import FOLDER, READ, WRITTEN, Flag, JobOptions, LeftOut, Options, SettingFlags, flag
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.domain import DEFAULT_SELECTOR
 from dpbeam.version import __version__
@@ -79,7 +79,13 @@ class FlagParser(argparse.ArgumentParser, Generic[O]):
         self._negative_number_matcher = re.compile(r"-\.?[0-9]")  # of argparse, which takes -1e-5 for a flag
         self.register("type", int, integer)
         self.register("type", float, decimal)
-        self._discarded: dict[str, str] = {}
+        every = {name: own for part in reversed(options.__mro__) for name, own in vars(part).items()}
+        self._left_out = {
+            f"--{negated}{name}": own.instead
+            for name, own in every.items()
+            if isinstance(own, LeftOut)
+            for negated in ("", "no_")
+        }
         self.add_argument("--version", action="version", version=f"dpbeam {__version__}")
         self.kind = options
         for part in dict.fromkeys(options.parts()):
@@ -130,26 +136,14 @@ class FlagParser(argparse.ArgumentParser, Generic[O]):
             for action, text in zip(hidden, texts):
                 action.help = text
 
-    def discard(self, *names: str, instead: str = "") -> None:
-        """Take flags back that a group added and this command has no use for; `instead` goes into the message."""
-        for name in names:
-            for option in (f"--{name}", f"--no_{name}"):
-                action = self._option_string_actions.pop(option, None)
-                if action is None:
-                    continue
-                self._discarded[option] = instead
-                for actions in (self._actions, *(group._group_actions for group in self._action_groups)):
-                    if action in actions:
-                        actions.remove(action)
-
-    def refuse_discarded(self, said: Iterable[str]) -> None:
-        """Refuse flags, parsed elsewhere, that were taken back here.
+    def refuse_left_out(self, said: Iterable[str]) -> None:
+        """Refuse flags, parsed elsewhere, that the command has no use for.
 
         Raises:
           InputError: naming the first.
         """
         for name in said:
-            if f"--{name}" in self._discarded:
+            if f"--{name}" in self._left_out:
                 raise InputError(self._unknown(f"--{name}"))
 
     @property
@@ -258,7 +252,7 @@ class FlagParser(argparse.ArgumentParser, Generic[O]):
         name = option.removeprefix("--").replace("-", "_")
         if not option.startswith("--") or f"--{name}" == option:
             return word
-        known = f"--{name}" in self.flags or f"--{name}" in self._discarded
+        known = f"--{name}" in self.flags or f"--{name}" in self._left_out
         return f"--{name}{equals}{value}" if known or (self.beam and beam_flags.kind_of(name)) else word
 
     def _split(self, argv: list[str], where: str) -> tuple[dict[str, Any], BeamFlags]:
@@ -303,8 +297,8 @@ class FlagParser(argparse.ArgumentParser, Generic[O]):
         return beam
 
     def _unknown(self, option: str) -> str:
-        if option in self._discarded:
-            instead = self._discarded[option]
+        if option in self._left_out:
+            instead = self._left_out[option]
             return f"{option} does not apply to {self.prog.split()[-1]}" + (f"; {instead}" if instead else "")
         ours = [name for name in self._option_string_actions if name.startswith("--")]
         name = option.removeprefix("--").removeprefix("no_")
@@ -337,14 +331,15 @@ def entry_point(
     return made
 
 
-def take_verb(
-    command: str, options: Options, verbs: Mapping[str, tuple[Iterable[str], str]], *common: str
-) -> str:
+#: Verb -> (whose flags it takes beside those of all, one line of help).
+Verbs = Mapping[str, tuple[tuple[type[Options], ...], str]]
+
+
+def take_verb(command: str, options: Options, verbs: Verbs, common: type[Options]) -> str:
     """Take the verb of a command out of its flags.
 
     Args:
-      verbs: the flags of each and what it does.
-      common: flags of every verb.
+      common: the flags of every verb.
 
     Raises:
       InputError: there is none, it is unknown, or a flag belongs to another one.
@@ -354,18 +349,11 @@ def take_verb(
         close = nearest(verb, verbs) if verb else None
         fix = f"did you mean {close}?" if close else f"one of {', '.join(verbs)}"
         raise InputError(f"unknown verb '{verb}'; {fix}" if verb else f"give a verb: {fix}")
+    own = {name for kind in (common, *verbs[verb][0]) for name in kind.names()}
     for name in options.said:
-        if name not in (*verbs[verb][0], *common, "quiet", "verbose"):
+        if name not in own:
             raise InputError(f"--{name} does not apply to {command} {verb}")
     return verb
-
-
-class BoundOptions(JobOptions):
-    """How many items of a user count."""
-
-    group = "privacy"
-    release = SettingFlags(SelectionConfig, ("max_items_per_user",))
-    max_items_per_user: int | None = None
 
 
 class DomainOptions(JobOptions):
@@ -401,7 +389,7 @@ class SelectionOptions(JobOptions):
     """Settings of partition selection: what every selector has, and the constants of each."""
 
     group = "method"
-    release = SettingFlags(SelectionConfig, ("method", "preset", "min_users", "noisy_weights"))
+    release = SettingFlags(SelectionConfig)
     method: str | None = None
     set: dict[str, Any] | None = flag(
         "NAME=VALUE",

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpbeam.cli.flags import BoundOptions, DomainOptions, FlagParser, SelectionOptions
+from dpbeam.cli.flags import DomainOptions, FlagParser, SelectionOptions
 from dpbeam.cli.release import ChoiceCommand
 from dpbeam.hitting.family import HittingSetConfig
-from dpbeam.jobs.options import BudgetOptions, CheckpointOptions, InputOptions, ReleaseOptions, SettingFlags
+from dpbeam.jobs.options import (
+    BudgetOptions,
+    CheckpointOptions,
+    InputOptions,
+    ReleaseOptions,
+    SettingFlags,
+    left_out,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +34,6 @@ class ChoiceOptions(DomainOptions):
 class HittingSetOptions(
     InputOptions,
     BudgetOptions,
-    BoundOptions,
     ChoiceOptions,
     SelectionOptions,
     ReleaseOptions,
@@ -35,20 +41,20 @@ class HittingSetOptions(
 ):
     """Settings of a hitting set, its input and its output."""
 
+    method = left_out("use --selector")
+    public_items = noisy_weights = num_output_shards = left_out()
+
 
 class HittingSetCommand(ChoiceCommand):
     family = HittingSetConfig
     settings = "dpbeam.hitting.config"
 
     def make_parser(self) -> FlagParser[HittingSetOptions]:
-        parser = FlagParser(
+        return FlagParser(
             "hitting-set",
             "At most k items that as many users as possible hold one of, under differential privacy.",
             HittingSetOptions,
         )
-        parser.discard("method", instead="use --selector")
-        parser.discard("public_items", "noisy_weights", "num_output_shards")
-        return parser
 
     def program(self, plan: HittingSetPlan, job: Job[HittingSetOptions], listed: pa.Array | None) -> Program:
         from dpbeam.counts.gathered import public_domain

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.flags import BoundOptions, FlagParser
+from dpbeam.cli.flags import FlagParser
 from dpbeam.cli.loading import importing
 from dpbeam.cli.release import ReleaseCommand
 from dpbeam.errors import InputError
@@ -19,6 +19,7 @@ from dpbeam.jobs.options import (
     ReleaseOptions,
     SettingFlags,
     flag,
+    left_out,
 )
 from dpbeam.packing.family import PackingConfig
 
@@ -88,12 +89,14 @@ class MarketOptions(Options):
 class PackOptions(
     AgentOptions,
     BudgetOptions,
-    BoundOptions,
     MarketOptions,
     ReleaseOptions,
     CheckpointOptions,
 ):
     """Settings of a packing, its agents and its output."""
+
+    max_items_per_user = left_out("an agent is one row")
+    public_items = not_private_counts = num_shards = users_at_least = left_out()
 
     mechanism: str | None = flag(
         "NAME",
@@ -113,12 +116,9 @@ class PackCommand(ReleaseCommand):
     implied_by = "agents"
 
     def make_parser(self) -> FlagParser[PackOptions]:
-        parser = FlagParser(
+        return FlagParser(
             "pack", "Allocate scarce resources among agents under joint differential privacy.", PackOptions
         )
-        parser.discard("max_items_per_user", instead="an agent is one row")
-        parser.discard("public_items", "not_private_counts", "num_shards", "users_at_least")
-        return parser
 
     def check(self, options: PackOptions) -> None:
         if options.num_blocks is not None and not 1 <= options.num_blocks <= 65_536:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from dpbeam.cli import COMMANDS
-from dpbeam.cli.flags import AdviceOptions, BoundOptions, FlagParser, SelectionOptions
+from dpbeam.cli.flags import AdviceOptions, FlagParser, SelectionOptions
 from dpbeam.cli.numbers import integer_list
 from dpbeam.cli.release import PlannedCommand
 from dpbeam.errors import InputError
@@ -35,7 +35,7 @@ def _implied() -> str:
     )
 
 
-class PlanOptions(BudgetOptions, BoundOptions, AdviceOptions, SelectionOptions):
+class PlanOptions(BudgetOptions, AdviceOptions, SelectionOptions):
     """What is planned; each family adds its own flags."""
 
     family: str | None = flag("NAME", _implied(), common=True)
@@ -137,7 +137,7 @@ def _check_flags(options: PlanOptions, family: str) -> None:
     if options.plot is not None and not planned()[family].draws:
         raise InputError(f"--plot does not apply to {family}")
     own = planned()[family].make_parser()
-    own.refuse_discarded(options.said)
+    own.refuse_left_out(options.said)
     for name in options.said:
         if f"--{name}" not in own.flags | _OF_ALL and name not in planned()[family].own_flags:
             raise InputError(f"--{name} does not apply to {family}")

@@ -13,7 +13,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dpbeam.cli.flags import BoundOptions, FlagParser, SelectionOptions
+from dpbeam.cli.flags import FlagParser, SelectionOptions
 from dpbeam.cli.loading import importing
 from dpbeam.cli.settings import input_spec, naming_selector
 from dpbeam.families.base import Release
@@ -63,8 +63,7 @@ class PlannedCommand(ABC):
     @property
     def own_flags(self) -> tuple[str, ...]:
         """Flags of `dpbeam plan` that are of this family, and not of every selection."""
-        shared = (flag.name for part in (BoundOptions, SelectionOptions) for flag in part.own_flags())
-        return (*(self.family.described().keys() - set(shared)), *self.plan_flags)
+        return (*(self.family.described().keys() - set(SelectionOptions.names())), *self.plan_flags)
 
     @property
     def asked_by(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.flags import AdviceOptions, BoundOptions, FlagParser, SelectionOptions, merged
+from dpbeam.cli.flags import AdviceOptions, FlagParser, SelectionOptions, merged
 from dpbeam.cli.release import ProgramCommand
 from dpbeam.errors import InputError
 from dpbeam.jobs.console import warn
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 class SelectOptions(
     InputOptions,
     BudgetOptions,
-    BoundOptions,
     AdviceOptions,
     SelectionOptions,
     ReleaseOptions,
@@ -48,7 +47,7 @@ class SelectOptions(
 ):
     """Settings of a selection, its input and its output."""
 
-    release = SettingFlags(SelectionConfig, ("noisy_counts", "noisy_count_share", "others"))
+    release = SettingFlags(SelectionConfig, alone=True)
     degrees: list[int] | None = None  # of `dpbeam plan` alone
     others: bool = False
     known: list[str] | None = flag(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dpbeam.cli.flags import FlagParser, take_verb
 from dpbeam.cli.release import PlannedCommand
-from dpbeam.cli.series_open import config_of, open_series
-from dpbeam.cli.series_options import EMPTY_NIGHT, ENCRYPT, NO_PAIRS, VERBS, SeriesOptions
+from dpbeam.cli.series_open import open_series
+from dpbeam.cli.series_options import EMPTY_NIGHT, NO_PAIRS, VERBS, FolderOptions, SeriesOptions
 from dpbeam.cli.series_output import (
     SO_FAR,
     check_ledger_there,
@@ -31,14 +31,12 @@ from dpbeam.series.family import SeriesConfig
 if TYPE_CHECKING:
     from dpbeam.io.sources import InputSummary
     from dpbeam.io.spec import InputSpec
-    from dpbeam.series.config import SeriesPlan
     from dpbeam.series.state import SeriesState
     from dpbeam.series.window import SeriesWindow
 
 
 class SeriesCommand(PlannedCommand):
     family = SeriesConfig
-    plan_flags = ("nights", "first_night", "noisy_counts", "noisy_count_share")
     plan_requires = ("nights",)
     implied_by = "nights"
 
@@ -51,9 +49,6 @@ class SeriesCommand(PlannedCommand):
             SeriesOptions,
         )
 
-    def plan(self, options: SeriesOptions) -> SeriesPlan:
-        return config_of(options).plan()
-
 
 COMMAND = SeriesCommand()
 make_parser = COMMAND.make_parser
@@ -65,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(options: SeriesOptions, beam_arguments: list[str]) -> int:
-    verb = take_verb("series", options, VERBS, "folder", "config", ENCRYPT)
+    verb = take_verb("series", options, VERBS, FolderOptions)
     options.require("folder")
     if verb == "run":
         return _make(options, beam_arguments)

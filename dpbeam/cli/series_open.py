@@ -11,7 +11,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.series_options import WINDOW, SeriesOptions
+from dpbeam.cli.series_options import SeriesOptions
 from dpbeam.cli.series_output import (
     folder_of,
     go_on,
@@ -51,7 +51,7 @@ def open_series(options: SeriesOptions) -> int:
     from dpbeam.series.window import NIGHT_COLUMN
 
     with within_arithmetic(options):
-        config = config_of(options)
+        config = SeriesConfig.asked(options.said)
         plan = config.plan()
     _check_period(options, config)
     target = OutputTarget(options.output, options.output_format)
@@ -85,15 +85,6 @@ def open_series(options: SeriesOptions) -> int:
     window = _window(options, config, known, settings, target)
     _publish_window(options, window, charge, target, window.ledger())
     return 0
-
-
-def config_of(options: SeriesOptions) -> SeriesConfig:
-    """The settings among the options. Raises InputError."""
-    from dpbeam.series.counts import count_share
-
-    share = count_share(options.noisy_counts, options.noisy_count_share)
-    chosen = {name: options.said[name] for name in WINDOW if name in options.said}
-    return SeriesConfig(**chosen, noisy_count_share=share)
 
 
 def _check_period(options: SeriesOptions, config: SeriesConfig) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpbeam.cli.flags import BoundOptions, DomainOptions, FlagParser, SelectionOptions
+from dpbeam.cli.flags import DomainOptions, FlagParser, SelectionOptions
 from dpbeam.cli.release import ChoiceCommand
-from dpbeam.jobs.options import BudgetOptions, InputOptions, ReleaseOptions, SettingFlags
+from dpbeam.jobs.options import BudgetOptions, InputOptions, ReleaseOptions, SettingFlags, left_out
 from dpbeam.topk.family import TopKConfig
 
 if TYPE_CHECKING:
@@ -24,8 +24,11 @@ class ChoiceOptions(DomainOptions):
     release = SettingFlags(TopKConfig)
 
 
-class TopKOptions(InputOptions, BudgetOptions, BoundOptions, ChoiceOptions, SelectionOptions, ReleaseOptions):
+class TopKOptions(InputOptions, BudgetOptions, ChoiceOptions, SelectionOptions, ReleaseOptions):
     """Settings of a ranking, its input and its output."""
+
+    method = left_out("use --selector")
+    public_items = noisy_weights = num_output_shards = left_out()
 
 
 class TopKCommand(ChoiceCommand):
@@ -35,12 +38,9 @@ class TopKCommand(ChoiceCommand):
     zero_delta = True
 
     def make_parser(self) -> FlagParser[TopKOptions]:
-        parser = FlagParser(
+        return FlagParser(
             "top-k", "The k items that most users hold, in order, under differential privacy.", TopKOptions
         )
-        parser.discard("method", instead="use --selector")
-        parser.discard("public_items", "noisy_weights", "num_output_shards")
-        return parser
 
     def program(self, plan: TopKPlan, job: Job[TopKOptions], listed: pa.Array | None) -> Program:
         from dpbeam.counts.gathered import public_domain

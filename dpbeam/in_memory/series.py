@@ -30,7 +30,6 @@ from dpbeam.in_memory.select import (
 )
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import METADATA_KEY, STRING, Kinds
-from dpbeam.series.counts import count_share
 from dpbeam.series.family import SeriesConfig
 from dpbeam.series.folder import Folder
 from dpbeam.series.schedule import DEFAULT_PRESET
@@ -98,7 +97,6 @@ class Series:
             arguments.text("user", user)
             if not isinstance(folder, Folder | None):
                 arguments.file_path("folder", folder)
-            arguments.truth("noisy_counts", noisy_counts)
             arguments.truth("encrypt_intermediates", encrypt_intermediates)
             config = SeriesConfig(
                 epsilon,
@@ -107,7 +105,8 @@ class Series:
                 preset,
                 max_items_per_user=max_items_per_user,
                 first_night=first_night,
-                noisy_count_share=count_share(noisy_counts, noisy_count_share),
+                noisy_counts=noisy_counts,
+                noisy_count_share=noisy_count_share,
             )
             warn_of_budget(epsilon, delta, config.doubts())
             check_names(names, (NIGHT_COLUMN, *config.columns()))

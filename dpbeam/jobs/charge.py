@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dpbeam.errors import InputError
 from dpbeam.jobs.console import warn
-from dpbeam.jobs.options import AccountOptions
+from dpbeam.jobs.options import AccountOptions, JobOptions
 from dpbeam.jobs.uncharged import Uncharged
 
 if TYPE_CHECKING:  # the one imports SQLAlchemy, the other Beam, which `dpbeam budget` does without
@@ -19,7 +19,6 @@ _NEEDED = {
     "dataset": "whose account is charged",
     "release_id": "a name of this release that a retry repeats, so that it is paid once",
 }
-_FURTHER = ("budget_period", "charge_test_key")
 
 
 def open_charge(command: str, options: AccountOptions, target: OutputTarget) -> Uncharged:
@@ -31,7 +30,7 @@ def open_charge(command: str, options: AccountOptions, target: OutputTarget) -> 
       NothingToDo: the release is out already.
     """
     if "budget" not in options.said:
-        for name in (*_NEEDED, *_FURTHER):
+        for name in AccountOptions.names()[len(JobOptions.names()) :]:
             if options.said.get(name):
                 raise InputError(f"--{name} is of an account of budget: give --budget too, or drop it")
         return Uncharged()

@@ -76,7 +76,7 @@ class RunCharge(Uncharged):
         )
         self._say = options.say
         self._by = Actor.this(command)
-        self._digest = settings_digest(command, options.said, absolute(target.prefix))
+        self._digest = settings_digest(command, options, absolute(target.prefix))
         self.store = BudgetStore(options.budget)
         self._account = self.store.account(self._dataset)
         self._target, self._run = target, uuid.uuid4().hex

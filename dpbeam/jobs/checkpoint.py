@@ -12,7 +12,7 @@ import contextlib
 import hashlib
 import json
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from dpbeam.errors import InputError
 from dpbeam.io.digests import content_digest
 from dpbeam.jobs.console import find_runner_error, tell, warn
 from dpbeam.jobs.identity import settings_digest
+from dpbeam.jobs.options import Options
 from dpbeam.randomness import RunKey
 
 _SETTINGS = "settings"
@@ -43,7 +44,7 @@ class RunIdentity:
 
     @classmethod
     def of(
-        cls, command: str, said: Mapping[str, Any], prefix: str, ledger_json: str, paths: Iterable[str]
+        cls, command: str, options: Options, prefix: str, ledger_json: str, paths: Iterable[str]
     ) -> RunIdentity:
         """The identity of a run; local files are read once, of others the store's own checksum is taken.
 
@@ -51,7 +52,7 @@ class RunIdentity:
           InputError: a file cannot be read.
         """
         contents = [(path, content_digest(path)) for path in sorted(paths)]
-        return cls(_digest([settings_digest(command, said, prefix), ledger_json]), _digest(contents))
+        return cls(_digest([settings_digest(command, options, prefix), ledger_json]), _digest(contents))
 
     def keep(self, store: RunStore) -> None:
         store.write_bytes(_SETTINGS, f"{self.settings} {self.files}".encode())

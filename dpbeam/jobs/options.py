@@ -58,6 +58,8 @@ class Flag:
       value: where the flag is not said.
       how: further arguments of argparse.
       common: whether `--help` shows it where a command has many flags.
+      operational: whether it changes nothing of what is released, or only how a run is done. Any other flag is part of
+        what a run is (`dpbeam.jobs.identity`).
     """
 
     help: str
@@ -66,6 +68,7 @@ class Flag:
     how: dict[str, Any]
     name: str = ""
     common: bool = False
+    operational: bool = False
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -79,21 +82,34 @@ class Flag:
         return value
 
 
+class LeftOut(NamedTuple):
+    """Stands where a part of a command has a flag that the command has no use for; its value is None.
+
+    Attributes:
+      instead: what to do, for the message.
+    """
+
+    instead: str
+
+    def __get__(self, options: Options | None, owner: type) -> Any:
+        return self if options is None else None
+
+
 class SettingFlags(NamedTuple):
     """The settings of a kind of release as flags.
 
     Attributes:
       kind: of release.
-      names: of the settings; None: all.
+      alone: of a selection, whether the settings that only one with a release of its own has, or the others.
     """
 
     kind: type[Release]
-    names: tuple[str, ...] | None = None
+    alone: bool = False
 
     def flags(self) -> Iterator[Flag]:
         """A flag for each."""
         for name, own in self.kind.described().items():
-            if self.names is None or name in self.names:
+            if own.alone == self.alone:
                 metavar = "" if own.kind is bool else own.metavar or name.upper()
                 how = {"type": own.kind} if own.kind in (int, float) else {}
                 yield Flag(own.help, metavar, None, how, name, own.common)
@@ -103,22 +119,35 @@ _NEEDED = object()
 
 
 def flag(
-    metavar: str, help: str, *, value: Any = None, needed: bool = False, common: bool = False, **how: Any
+    metavar: str,
+    help: str,
+    *,
+    value: Any = None,
+    needed: bool = False,
+    common: bool = False,
+    operational: bool = False,
+    **how: Any,
 ) -> Any:
     """A field for a flag with a value: its type follows from the annotation, or from `type`.
 
     Args:
       value: where the flag is not said.
       needed: who reads the field cannot do without; where it is not said that is an InputError.
-      common: `--help` shows it where a command has many flags.
+      common, operational: as of `Flag`.
       how: further arguments of argparse: `type`, `nargs`, `choices`; `positional`: it has no dashes.
     """
-    return Flag(help, metavar, _NEEDED if needed else value, how, common=common or needed)
+    default = _NEEDED if needed else value
+    return Flag(help, metavar, default, how, common=common or needed, operational=operational)
 
 
-def switch(help: str, value: bool = False, *, common: bool = False) -> Any:
+def switch(help: str, value: bool = False, *, common: bool = False, operational: bool = False) -> Any:
     """A field for --name and --no_name; `value`: where neither is said."""
-    return Flag(help, "", value, {}, common=common)
+    return Flag(help, "", value, {}, common=common, operational=operational)
+
+
+def left_out(instead: str = "") -> Any:
+    """A field for a flag of a part that this command refuses; `instead` goes into the message."""
+    return LeftOut(instead)
 
 
 class Options:
@@ -137,9 +166,10 @@ class Options:
         "flags from a file; the command line wins",
         type=READ,
         common=True,
+        operational=True,
     )
-    quiet: bool = switch("print nothing but errors and warnings")
-    verbose: bool = switch("show Beam's log, and the trace of an error")
+    quiet: bool = switch("print nothing but errors and warnings", operational=True)
+    verbose: bool = switch("show Beam's log, and the trace of an error", operational=True)
 
     def __init__(self, said: Mapping[str, Any]):
         vars(self)["said"] = dict(said)
@@ -166,6 +196,14 @@ class Options:
             if name not in self.said:
                 raise InputError(f"--{name} is required")
 
+    @property
+    def identifying(self) -> dict[str, Any]:
+        """The flags that were said and are part of what a run is."""
+        fields = {name: getattr(type(self), name, None) for name in self.said}
+        return {
+            name: self.said[name] for name, own in fields.items() if not getattr(own, "operational", False)
+        }
+
     @classmethod
     def own_flags(cls) -> Iterator[Flag]:
         """The flags that this class itself declares, or a kind of release for it, with their types."""
@@ -185,6 +223,11 @@ class Options:
             if issubclass(base, Options):
                 yield from base.parts()
         yield cls
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Of all flags of this class and those that it is made of."""
+        return [declared.name for part in cls.parts() for declared in part.own_flags()]
 
 
 @functools.cache
@@ -217,7 +260,20 @@ class JobOptions(Options):
     passes_per_job: int | None = None
 
 
-class InputOptions(JobOptions):
+class ColumnOptions(JobOptions):
+    """What users and items are called."""
+
+    group = "input"
+    user_column: str | None = flag("NAME", "column of users (default user)", common=True)
+    item_column: list[str] | None = flag(
+        "NAME", "column of items (default item); repeat for composite items", common=True
+    )
+    item_type: list[str] | None = flag(
+        "TYPE", "string (default), int or bytes, where the input declares none; repeat for composite items"
+    )
+
+
+class InputOptions(ColumnOptions):
     """What to read."""
 
     group = "input"
@@ -233,10 +289,6 @@ class InputOptions(JobOptions):
         "FORMAT", f"{', '.join(formats.names())} (default: extension)", common=True
     )
     input_layout: str | None = flag("LAYOUT", "pairs (default) or grouped: a list of items per row")
-    user_column: str | None = flag("NAME", "column of users (default user)", common=True)
-    item_column: list[str] | None = flag(
-        "NAME", "column of items (default item); repeat for composite items", common=True
-    )
     text_layout: str | None = flag("LAYOUT", "line (default) or file: what is one user's document")
     user: str | None = flag(
         "WHO", "of wet and warc: page (default), host or domain; or record, where no page occurs twice"
@@ -246,9 +298,6 @@ class InputOptions(JobOptions):
     tokenizer: str | None = flag("NAME", "words, whitespace or regex", common=True)
     token_pattern: str | None = flag("REGEX", "what a token is, for --tokenizer=regex")
     ngrams: str | None = flag("N or N:M", "items are sequences of this many tokens")
-    item_type: list[str] | None = flag(
-        "TYPE", "string (default), int or bytes, where the input declares none; repeat for composite items"
-    )
     on_null: str = flag("ACTION", "rows without a user or item: error (default) or drop", value="error")
     on_bad_row: str = flag("ACTION", "error (default) or skip", value="error")
     csv_multiline: bool = switch("quoted values of CSV may hold line breaks; needs a well-formed file")
@@ -274,13 +323,19 @@ class OutputOptions(JobOptions):
 
     group = "output"
     output: str = flag(
-        "PREFIX", "shards PREFIX-00000-of-000NN, ledger PREFIX.ledger.json", type=WRITTEN_PREFIX, needed=True
+        "PREFIX",
+        "shards PREFIX-00000-of-000NN, ledger PREFIX.ledger.json",
+        type=WRITTEN_PREFIX,
+        needed=True,
+        operational=True,  # its place is part of what a run is, however it is written
     )
     output_format: str = flag("FORMAT", "parquet (default), text, csv or jsonl", value="parquet", common=True)
     num_output_shards: int | None = flag("N", "default: one per 5 million released items or 256 MB of them")
-    overwrite: bool = switch("replace earlier output of the same prefix", common=True)
-    allow_empty: bool = switch("an input without a single row, or of which every row is dropped, is no error")
-    num_shards: int | None = flag("N", "partitions of the items (default: from the input)")
+    overwrite: bool = switch("replace earlier output of the same prefix", common=True, operational=True)
+    allow_empty: bool = switch(
+        "an input without a single row, or of which every row is dropped, is no error", operational=True
+    )
+    num_shards: int | None = flag("N", "partitions of the items (default: from the input)", operational=True)
     public_items: str | None = flag(
         "FILE", "items, one per line, released without budget", type=READ, common=True
     )
@@ -289,17 +344,19 @@ class OutputOptions(JobOptions):
         "FILE",
         "write exact counts of dropped rows and tokens there; NOT PRIVATE, keep it with the input",
         type=WRITTEN,
+        operational=True,
     )
     result_file: NewFile | None = flag(
-        "FILE", "what the run has released, as JSON: outputs, ledger, counts", type=WRITTEN
+        "FILE", "what the run has released, as JSON: outputs, ledger, counts", type=WRITTEN, operational=True
     )
     users_at_least: int | None = flag(
-        "N", "a public number of users (default 1000), for --delta", common=True
+        "N", "a public number of users (default 1000), for --delta", common=True, operational=True
     )
-    dry_run: bool = switch("check everything, print the plan, read no data", common=True)
+    dry_run: bool = switch("check everything, print the plan, read no data", common=True, operational=True)
     encrypt_intermediates: bool = switch(
         "encrypt the run's private folder, under the key DPBEAM_FOLDER_KEY in the environment of launcher and"
-        " workers"
+        " workers",
+        operational=True,
     )
 
 
@@ -307,25 +364,33 @@ class StoreOptions(JobOptions):
     """Which account."""
 
     group = "account of the budget"
-    budget: str = flag("URL", "accounts: SQLite file or postgresql://HOST/NAME", needed=True)
+    budget: str = flag(
+        "URL", "accounts: SQLite file or postgresql://HOST/NAME", needed=True, operational=True
+    )
     dataset: str = flag("NAME", "whose account is charged", needed=True)
+
+
+class ReleaseIdOptions(StoreOptions):
+    """Which release of an account."""
+
+    group = "account of the budget"
     release_id: str = flag("ID", "of the release; a retry with it pays nothing", needed=True)
 
 
-class AccountOptions(StoreOptions):
+class AccountOptions(ReleaseIdOptions):
     """The account that a run is charged to; every command that releases has them."""
 
     group = "what an account is told of the data"
     budget_period: str | None = flag(
         "DAY or FIRST:LAST", "days of the data that are read, where the budget renews"
     )
-    charge_test_key: bool = switch("charge a run with --insecure_test_key too")
+    charge_test_key: bool = switch("charge a run with --insecure_test_key too", operational=True)
 
 
 class RunnerOptions(JobOptions):
     """On what a release may run; every command that releases has them."""
 
-    untested_runner: bool = switch("take a --runner that dpbeam was never tested on")
+    untested_runner: bool = switch("take a --runner that dpbeam was never tested on", operational=True)
 
 
 class ReleaseOptions(OutputOptions, AccountOptions, RunnerOptions):
@@ -340,5 +405,6 @@ class CheckpointOptions(JobOptions):
         "DIR",
         "keep the run's private state there: killed, the same command goes on from its last checkpoint",
         type=FOLDER,
+        operational=True,
     )
-    passes_per_job: int | None = flag("N", "passes between two checkpoints (default 32)")
+    passes_per_job: int | None = flag("N", "passes between two checkpoints (default 32)", operational=True)

@@ -120,12 +120,16 @@ class SelectionConfig(Release):
         None, "published: every setting of the method's paper", kind=str, metavar="NAME"
     )
     noisy_weights: bool = setting(False, "report the noisy weight of released items")
-    noisy_counts: bool = setting(False, "with every item a noisy number of its users", common=True)
+    noisy_counts: bool = setting(
+        False, "with every item a noisy number of its users", common=True, alone=True
+    )
     noisy_count_share: float | None = setting(
-        None, "share of the budget for --noisy_counts (default 0.2)", kind=float, metavar="X"
+        None, "share of the budget for --noisy_counts (default 0.2)", kind=float, metavar="X", alone=True
     )
     others: bool = setting(
-        False, "with --noisy_counts, a noisy number of users that hold nothing of the output; in the ledger"
+        False,
+        "with --noisy_counts, a noisy number of users that hold nothing of the output; in the ledger",
+        alone=True,
     )
     settings: Mapping[str, Any] | Settings = field(default_factory=dict)
 

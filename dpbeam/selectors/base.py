@@ -51,6 +51,7 @@ class Setting:
       metavar: what the value is called in help.
       common: whether the flag is shown by `--help` of a command that has many.
       stated: whether a ledger states the value under this name.
+      alone: whether it is of a selection that is a release of its own, and not of one that finds a domain.
     """
 
     kind: type
@@ -61,6 +62,7 @@ class Setting:
     metavar: str | None = None
     common: bool = False
     stated: bool = True
+    alone: bool = False
 
     def check(self, name: str, value: Any, named: Callable[[str], str]) -> None:
         """Refuse a value of the wrong type or out of range.

@@ -18,23 +18,7 @@ from dpbeam.accounting.events import GaussianEvent
 from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.counts import DEVIATION, NOISY_COUNT
 from dpbeam.engine.program import Keys
-from dpbeam.errors import InputError, param
 from dpbeam.kernels.grid import UNITS
-
-_DEFAULT_SHARE = 0.2
-
-
-def count_share(noisy_counts: bool, share: float | None) -> float | None:
-    """The share of the budget for counts; None for none.
-
-    Raises:
-      InputError: a share without counts, naming the flag.
-    """
-    if not noisy_counts:
-        if share is not None:
-            raise InputError(f"{param('noisy_count_share')} needs {param('noisy_counts')}")
-        return None
-    return _DEFAULT_SHARE if share is None else share
 
 
 @dataclass(frozen=True)

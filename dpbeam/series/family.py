@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from dpbeam.counts import DEVIATION, NOISY_COUNT
 from dpbeam.errors import InputError, param
 from dpbeam.families.base import OutputColumn, Release, Shown
 from dpbeam.selection.config import far_from_default
-from dpbeam.selectors.base import check_range
+from dpbeam.selectors.base import setting, value_or
 from dpbeam.selectors.gsu.presets import MAX_ROUNDS, ScoreConstants
 from dpbeam.series.schedule import (
     AIMS,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dpbeam.series.config import SeriesPlan
 
 MAX_ITEMS_PER_USER = 10_000  # the ledger lists a cap for each rank
+_DEFAULT_COUNT_SHARE = 0.2
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
@@ -53,7 +54,7 @@ class SeriesConfig(Release):
         None: those of the preset.
       saved_norm: norm that a user does not use is saved for its later rounds, and who has come just now may spend up to
         1 + saved_norm times what would last evenly; None: as the preset has it, and without one nothing is saved.
-      noisy_count_share: share of epsilon and delta for noisy counts of released items; None for none.
+      noisy_counts: released items have noisy counts, at `noisy_count_share` of epsilon and delta.
 
     Raises:
       InputError: a value is out of range.
@@ -63,10 +64,36 @@ class SeriesConfig(Release):
     summary = "release items night by night from growing data, for one budget"
     added = (OutputColumn(NOISY_COUNT, int, "noisy_counts"), OutputColumn(DEVIATION, float, "noisy_counts"))
 
-    nights: int
-    preset: str | None = DEFAULT_PRESET
-    max_items_per_user: int = 300
-    first_night: str | None = None
+    nights: int = setting(
+        MISSING,
+        "how many nights the window has; required",
+        kind=int,
+        low=1,
+        high=MAX_ROUNDS,
+        metavar="T",
+        common=True,
+    )
+    preset: str | None = setting(
+        DEFAULT_PRESET,
+        "steady, balanced (default), toward-end or last-night: when most is spent",
+        metavar="NAME",
+        common=True,
+    )
+    max_items_per_user: int = setting(
+        300,
+        "items of a user that count over all nights",
+        low=1,
+        high=MAX_ITEMS_PER_USER,
+        metavar="D0",
+        common=True,
+    )
+    first_night: str | None = setting(
+        None,
+        "nights are days from this one on (default: numbers from 1)",
+        kind=str,
+        metavar="DAY",
+        common=True,
+    )
     schedule: Schedule | None = None
     cap: float = 0.15
     delta_share: float = 0.7
@@ -76,12 +103,12 @@ class SeriesConfig(Release):
     aims: Aims | None = None
     growth: float = GROWTH
     saved_norm: float | None = None
-    noisy_count_share: float | None = None
-
-    @property
-    def noisy_counts(self) -> bool:
-        """Whether released items have noisy counts."""
-        return self.noisy_count_share is not None
+    noisy_counts: bool = setting(
+        False, "with every released item a noisy number of the users that held it then"
+    )
+    noisy_count_share: float | None = setting(
+        None, "share of the budget for --noisy_counts (default 0.2)", kind=float, metavar="SHARE"
+    )
 
     def doubts(self) -> list[str]:
         """What is legal and perhaps a slip, a line each that begins with the name of a setting."""
@@ -91,8 +118,6 @@ class SeriesConfig(Release):
         super().__post_init__()
         instance("schedule", self.schedule, Schedule, optional=True)
         Budget(self.epsilon, self.delta)
-        check_range("nights", self.nights, 1, MAX_ROUNDS, integer=True)
-        check_range("max_items_per_user", self.max_items_per_user, 1, MAX_ITEMS_PER_USER, integer=True)
         if (self.preset is None) == (self.schedule is None):
             raise InputError(f"{param('preset')}: give a preset or a schedule, not both and not neither")
         if self.schedule is not None and self.schedule.last_night != self.nights:
@@ -118,8 +143,12 @@ class SeriesConfig(Release):
             )
         if self.preset is not None:
             preset_schedule(self.preset, self.nights)
-        if self.noisy_count_share is not None:
-            check_share("noisy_count_share", self.noisy_count_share)
+        if self.noisy_counts:
+            share = value_or(self.noisy_count_share, _DEFAULT_COUNT_SHARE)
+            check_share("noisy_count_share", share)
+            object.__setattr__(self, "noisy_count_share", share)
+        elif self.noisy_count_share is not None:
+            raise InputError(f"{param('noisy_count_share')} needs {param('noisy_counts')}")
 
     def _take_of_preset(self) -> None:
         """Fill in what the preset says, so that a ledger states it."""
@@ -210,10 +239,8 @@ class SeriesConfig(Release):
         del values["epsilon"], values["delta"]
         if self.saved_norm is None:
             del values["saved_norm"]
-        if self.noisy_count_share is None:
-            del values["noisy_count_share"]
-        else:
-            values["noisy_counts"] = self.noisy_counts
+        if not self.noisy_counts:
+            del values["noisy_counts"], values["noisy_count_share"]
         return dict(_plain(values))
 
     @classmethod
@@ -222,9 +249,9 @@ class SeriesConfig(Release):
 
         Raises: KeyError, TypeError or another ValueError than InputError if one is missing or of another form.
         """
-        later = {"saved_norm", "noisy_count_share"}
+        later = {"saved_norm": None, "noisy_counts": False, "noisy_count_share": None}
         known = {item.name for item in fields(cls)} - {"epsilon", "delta"}
-        chosen: dict[str, Any] = {name: values.get(name) if name in later else values[name] for name in known}
+        chosen: dict[str, Any] = {name: {**later, **values}[name] for name in known}
         chosen["score"] = ScoreConstants(**{n: v + 0.0 for n, v in chosen["score"].items()})
         chosen["aims"] = tuple(map(tuple, chosen["aims"]))
         if chosen["schedule"] is not None:

@@ -62,7 +62,9 @@ _MADE: dict[str, Callable[[], Any]] = {
     "count": lambda: plan_count(CountConfig(*_BUDGET)),
     "packing": lambda: packing_plan(market([100.0, 80.0], 50)),
     "series": lambda: plan_series(SeriesConfig(*_BUDGET, 3)),
-    "series, counted": lambda: plan_series(SeriesConfig(*_BUDGET, 3, noisy_count_share=0.2)),
+    "series, counted": lambda: plan_series(
+        SeriesConfig(*_BUDGET, 3, noisy_counts=True, noisy_count_share=0.2)
+    ),
 }
 
 

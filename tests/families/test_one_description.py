@@ -3,14 +3,18 @@
 import dataclasses
 import inspect
 import json
+import sys
 from dataclasses import dataclass
 
+import pyarrow.parquet as pq
 import pytest
 
 import dpbeam
 from dpbeam.accounting.ledger import Ledger
-from dpbeam.cli import hitting_set, main
+from dpbeam.cli import main
+from dpbeam.cli.flags import FlagParser
 from dpbeam.cli.plan import planned
+from dpbeam.counting.family import CountConfig
 from dpbeam.errors import InputError
 from dpbeam.families import registry
 from dpbeam.hitting.family import HittingSetConfig
@@ -20,103 +24,180 @@ from dpbeam.packing.family import PackingConfig
 from dpbeam.review.families import calibrated_anew
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selectors.base import setting
+from dpbeam.series.family import SeriesConfig
 from dpbeam.topk.family import TopKConfig
 from tests.support.instances import popular_table
 
-RUN = {"input_parameters": None, "fixed_key": False, "privacy_unit": "one user"}
-FLAGS = ["--epsilon=1", "--delta=1e-5", "--k=3"]
+BUDGET = ["--epsilon=1", "--delta=1e-5"]
 
 
 @dataclass(frozen=True)
-class Shaded(HittingSetConfig):
-    """A hitting set with one more setting."""
-
+class ShadedTopK(TopKConfig):
     shade: int = setting(3, "how dark the answer is", low=0, high=9, metavar="N")
 
 
-@pytest.fixture
-def shaded(monkeypatch):
-    """The kind `hitting-set` is this one."""
-    entries = [
-        one.replace("dpbeam.hitting.family:HittingSetConfig", f"{__name__}:Shaded")
-        for one in registry._FAMILIES
-    ]
-    monkeypatch.setattr(registry, "_FAMILIES", tuple(entries))
-    monkeypatch.setattr(hitting_set.ChoiceOptions, "release", SettingFlags(Shaded))
-    monkeypatch.setattr(hitting_set.HittingSetCommand, "family", Shaded)
-    registry.families.cache_clear()
-    planned.cache_clear()
-    yield
-    registry.families.cache_clear()
-    planned.cache_clear()
+@dataclass(frozen=True)
+class ShadedHittingSet(HittingSetConfig):
+    shade: int = setting(3, "how dark the answer is", low=0, high=9, metavar="N")
 
 
-@pytest.mark.usefixtures("shaded")
+@dataclass(frozen=True)
+class ShadedCount(CountConfig):
+    shade: int = setting(3, "how dark the answer is", low=0, high=9, metavar="N")
+
+
+@dataclass(frozen=True)
+class ShadedPacking(PackingConfig):
+    shade: int = setting(3, "how dark the answer is", low=0, high=9, metavar="N")
+
+
+@dataclass(frozen=True)
+class ShadedSeries(SeriesConfig):
+    shade: int = setting(3, "how dark the answer is", low=0, high=9, metavar="N")
+
+
+@dataclass(frozen=True, init=False)
+class ShadedSelection(SelectionConfig):
+    shade: int = setting(3, "how dark the answer is", low=0, high=9, metavar="N")
+
+    def __init__(
+        self, *arguments, shade=3, **more
+    ):  # as of `SelectionConfig`, which is written out for editors
+        object.__setattr__(self, "shade", shade)
+        super().__init__(*arguments, **more)
+
+
+#: Kind -> (with one more setting, flags that its command needs, flags of its input).
+KINDS = {
+    SelectionConfig: (ShadedSelection, [], ["--input=in.parquet"]),
+    TopKConfig: (ShadedTopK, ["--k=3"], ["--input=in.parquet"]),
+    HittingSetConfig: (ShadedHittingSet, ["--k=3"], ["--input=in.parquet"]),
+    CountConfig: (ShadedCount, [], ["--input=in.parquet", "--domain=list.txt"]),
+    PackingConfig: (ShadedPacking, ["--alpha=0.5", "--allow_small_supply"], ["--agents=agents.csv"]),
+    SeriesConfig: (ShadedSeries, ["--nights=3"], ["--folder=private"]),
+}
+
+
+@dataclass(frozen=True)
+class Shaded:
+    """A kind with one more setting: `kind`, its name, flags that plan it, and those that release it."""
+
+    kind: type
+    name: str
+    plan: list[str]
+    run: list[str]
+
+
+@pytest.fixture(params=list(KINDS), ids=lambda kind: kind.name)
+def shaded(request, monkeypatch, tmp_path):
+    """A kind with one more setting stands wherever the kind did."""
+    kind, (more, flags, reads) = request.param, KINDS[request.param]
+    planned()  # imports every command
+    for module in [module for name, module in sys.modules.items() if name.startswith("dpbeam.")]:
+        for name, value in list(vars(module).items()):
+            if value is kind:
+                monkeypatch.setattr(module, name, more)
+            elif isinstance(value, type) and value.__module__ == module.__name__:
+                if vars(value).get("family") is kind:
+                    monkeypatch.setattr(value, "family", more)
+                if isinstance(own := vars(value).get("release"), SettingFlags) and own.kind is kind:
+                    monkeypatch.setattr(value, "release", own._replace(kind=more))
+    caches = (registry.families, planned)
+    for cache in caches:
+        cache.cache_clear()
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(popular_table(300), "in.parquet")
+    (tmp_path / "list.txt").write_text("item 1\nitem 2\n")
+    (tmp_path / "agents.csv").write_text("agent,value,beds\na,1,1\nb,0.5,1\n")
+    (tmp_path / "supplies.yaml").write_text("beds: 300\n")
+    verb, market = (["open"] if kind is SeriesConfig else []), []
+    if kind is PackingConfig:
+        flags, market = [*flags, "--supplies=supplies.yaml"], ["--num_agents=2"]
+    plan = ["plan", f"--family={kind.name}", *BUDGET, *flags, *market]
+    yield Shaded(more, kind.name, plan, [kind.name, *verb, *BUDGET, *flags, *reads, "--output=out"])
+    for cache in caches:
+        cache.cache_clear()
+
+
 class TestOneLine:
-    def test_flag_and_help(self, capsys):
-        assert main(["hitting-set", "--help_all"]) == 0
+    def test_flag_and_help(self, shaded, capsys):
+        assert main([shaded.name, "--help_all"]) == 0
         assert "--shade N" in (text := capsys.readouterr().out) and "how dark the answer is" in text
         assert main(["completion", "bash"]) == 0
         assert "--shade" in capsys.readouterr().out
 
-    @pytest.mark.parametrize(
-        "command", [["hitting-set", "--input=x.csv", "--output=o"], ["plan", "--family=hitting-set"]]
-    )
-    def test_its_range_is_checked(self, command, capsys):
-        assert main([*command, *FLAGS, "--shade=10"]) == 2
-        assert "--shade must be an integer from 0 to 9, got 10" in capsys.readouterr().err
+    def test_its_range_is_checked(self, shaded, capsys):
+        for command in (shaded.run, shaded.plan):
+            assert main([*command, "--shade=10"]) == 2
+            assert "--shade must be an integer from 0 to 9, got 10" in capsys.readouterr().err
 
-    def test_plan(self, capsys):
-        assert main(["plan", "--family=hitting-set", *FLAGS, "--shade=5", "--json"]) == 0
-        assert json.loads(capsys.readouterr().out)["shade"] == 5
-        assert main(["plan", "--family=count", *FLAGS[:2], "--shade=5"]) == 2
-        assert "--shade is of hitting-set" in capsys.readouterr().err
+    def test_plan(self, shaded, capsys):
+        assert main([*shaded.plan, "--shade=5", "--json"]) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert report.get("parameters", report)["shade"] == 5
 
-    def test_command_ledger_and_verify(self, tmp_path, capsys):
-        import pyarrow.parquet as pq
+    def test_another_kind_has_it_not(self, shaded, capsys):
+        other = ["--family=top-k", "--k=3"] if shaded.name == "count" else ["--family=count"]
+        assert main(["plan", *other, *BUDGET, "--shade=5"]) == 2
+        assert "--shade is of" in (said := capsys.readouterr().err) or "does not apply" in said
 
-        pq.write_table(popular_table(300), tmp_path / "in.parquet")
-        where = [f"--input={tmp_path}/in.parquet", f"--output={tmp_path}/out", f"--budget={tmp_path}/b.db"]
-        assert main(["budget", "create", where[2], "--dataset=d", "--epsilon=5", "--delta=1e-3"]) == 0
-        job = ["hitting-set", *FLAGS, *where, "--dataset=d", "--release_id=r", "--shade=5"]
+    def test_command_ledger_and_verify(self, shaded, tmp_path, capsys):
+        account = "--budget=b.db"
+        assert main(["budget", "create", account, "--dataset=d", "--epsilon=5", "--delta=1e-3"]) == 0
+        job = [*shaded.run, account, "--dataset=d", "--release_id=r", "--shade=5"]
         assert main([*job, "--dry_run"]) == 0
-        assert main(job) == 0
-        path = tmp_path / "out.ledger.json"
-        ledger = Ledger.from_json(path.read_text())
+        assert main(job) == 0, capsys.readouterr().err
+        ledger = Ledger.from_json((tmp_path / "out.ledger.json").read_text())
         assert ledger.parameters["shade"] == 5
-        assert main(["verify", str(path)]) == 0
+        assert main(["verify", "out.ledger.json"]) == 0
         without = {name: value for name, value in ledger.parameters.items() if name != "shade"}
         assert calibrated_anew(ledger).same
-        assert not calibrated_anew(dataclasses.replace(ledger, parameters=without)).same
-        assert Shaded.of_ledger(ledger).shade == 5
+        # Ledgers of early selections state fewer settings, which had their defaults.
+        same = shaded.kind is ShadedSelection
+        assert calibrated_anew(dataclasses.replace(ledger, parameters=without)).same == same
+        assert shaded.kind.of_ledger(ledger).shade == 5
+        assert main([*job[:-1], "--shade=4"]) == 2
+        assert "--release_id" in capsys.readouterr().err  # it stands for another run
 
-    def test_another_value_is_another_run(self):
-        digests = {settings_digest("hitting-set", {"k": 3, "shade": shade}, "out") for shade in (4, 5)}
-        assert len(digests) == 2
+    def test_another_value_is_another_run(self, shaded):
+        parser: FlagParser = planned()[shaded.name].make_parser()
+        options = (parser.parse([*shaded.run[1:], f"--shade={shade}"])[0] for shade in (4, 5, 5))
+        assert len({settings_digest(shaded.name, one, "out") for one in options}) == 2
 
-    def test_arguments(self):
-        assert Shaded.asked({"epsilon": 1, "delta": 1e-5, "k": 3, "shade": 5}).shade == 5
+    def test_arguments(self, shaded):
+        values = {"epsilon": 1, "delta": 1e-5, "k": 3, "nights": 3}
+        assert shaded.kind.asked({**values, "shade": 5}).shade == 5
         with pytest.raises(InputError, match=r"^--shade must be an integer from 0 to 9, got 10$"):
-            Shaded.asked({"epsilon": 1, "delta": 1e-5, "k": 3, "shade": 10})
+            shaded.kind.asked({**values, "shade": 10})
 
 
 @pytest.mark.parametrize(
     "function, kind",
     [
+        (dpbeam.count, CountConfig),
         (dpbeam.hitting_set, HittingSetConfig),
         (dpbeam.top_k, TopKConfig),
         (dpbeam.pack, PackingConfig),
         (dpbeam.select, SelectionConfig),
+        (dpbeam.Series, SeriesConfig),
         (SelectionConfig, SelectionConfig),
+        (dpbeam.CountItems, CountConfig),
+        (dpbeam.HittingSet, HittingSetConfig),
+        (dpbeam.TopKItems, TopKConfig),
+        (dpbeam.Packing, PackingConfig),
+        (dpbeam.SelectPartitions, SelectionConfig),
     ],
 )
 def test_a_signature_has_every_setting(function, kind):
     """Written out for editors and mypy: the names, types and defaults are those of the fields."""
     parameters = inspect.signature(function).parameters
     fields = {field.name: field for field in dataclasses.fields(kind)}
-    assert kind.described()
-    for name in kind.described():
+    transform = "config" in parameters  # in place of all others, which may then be None
+    for name in ("epsilon", "delta", *kind.described()):
         own, default = parameters[name], fields[name].default
-        assert own.annotation in (fields[name].type, f"{fields[name].type} | None")
+        assert own.annotation in (fields[name].type, f"{fields[name].type} | None") or (
+            f"{own.annotation} | None" == fields[name].type
+        )
         expected = inspect.Parameter.empty if default is dataclasses.MISSING else default
-        assert own.default == expected or (own.default is None and own.annotation.endswith(" | None"))
+        if not (own.default is None and own.annotation.endswith(" | None")):
+            assert own.default == expected and (not transform or default is not dataclasses.MISSING)

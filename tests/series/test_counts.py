@@ -100,7 +100,7 @@ def test_their_noise_has_the_stated_deviation(factor, fits):
 
 
 def test_it_is_no_noise_of_a_round():
-    plan = plan_of(noisy_count_share=0.3)
+    plan = plan_of(noisy_counts=True, noisy_count_share=0.3)
     fp, keys = np.arange(40_000, dtype=np.uint64).reshape(-1, 2), keys_of(4)
     drawn = plan.counts.release(np.zeros(len(fp), np.int64), fp, keys).astype(np.float64)
     for noise in plan.program.noises():
@@ -111,7 +111,7 @@ def test_it_is_no_noise_of_a_round():
 @pytest.mark.parametrize("nights", [1, 4, 64])
 @pytest.mark.parametrize("share", [0.05, 0.2, 0.9])
 def test_all_together_cost_the_budget(nights, share):
-    plan = plan_series(SeriesConfig(1.0, 1e-5, nights, noisy_count_share=share))
+    plan = plan_series(SeriesConfig(1.0, 1e-5, nights, noisy_counts=True, noisy_count_share=share))
     assert 0.99e-5 < account(plan.event, 1.0).delta <= 1e-5
     alone = plan_series(SeriesConfig(1.0, 1e-5, nights))
     assert plan.calibration.sigma > alone.calibration.sigma
@@ -119,7 +119,7 @@ def test_all_together_cost_the_budget(nights, share):
 
 
 def test_a_plan_is_held_to_the_items_of_a_user():
-    plan = plan_of(noisy_count_share=0.2)
+    plan = plan_of(noisy_counts=True, noisy_count_share=0.2)
     with pytest.raises(NoiseMismatchError, match="another number of items per user"):
         replace(plan, counts=replace(plan.counts, items=1))
     with pytest.raises(NoiseMismatchError):

@@ -115,7 +115,7 @@ def test_what_a_night_sends_is_bound(tmp_path, monkeypatch):
 
 def test_erased_users_and_late_items_and_counts(tmp_path):
     """Erasure of parts is that of the whole; an item whose holders are gone goes on with its noise."""
-    settings = config(noisy_count_share=0.3)
+    settings = config(noisy_counts=True, noisy_count_share=0.3)
     nights = random_nights(10)
     memory = SeriesWindow.open(settings, RunKey.insecure_fixed("b"))
     SeriesWindow.open(settings, RunKey.insecure_fixed("b"), folder=str(tmp_path / "f"))

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from dpbeam.cli.flags import BoundOptions, FlagParser
+from dpbeam.cli.flags import FlagParser
 from dpbeam.jobs.checks import check_budget
 from dpbeam.jobs.console import emit, run_command
 from dpbeam.jobs.options import READ, BudgetOptions, InputOptions, flag, switch
 
 
-class EvaluateOptions(InputOptions, BudgetOptions, BoundOptions):
+class EvaluateOptions(InputOptions, BudgetOptions):
     """What was released, and from what."""
 
+    max_items_per_user: int | None = flag("D0", "items of a user that count (default 100)", common=True)
     released: str = flag("FILE", "output of a run (a file or glob); required", type=READ, needed=True)
     ledger: str | None = flag(
         "FILE",

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.flags import BoundOptions, FlagParser, entry_point
+from dpbeam.cli.flags import FlagParser, entry_point
 from dpbeam.errors import InputError
 from dpbeam.figures import format_of
 from dpbeam.io.new_files import NewFile
@@ -57,6 +57,9 @@ class SearchOptions(JobOptions):
         "WHAT", "items (default): most released; pairs: most pairs whose item is", value="items", common=True
     )
     repetitions: int | None = flag("N", "runs of the choices that stay in the race (default 8)")
+    max_items_per_user: int | None = flag(
+        "D0", "items of a user that count (default: those worth a try)", common=True
+    )
     tolerance: float | None = flag(
         "X", "the pick is the cheapest within this share of the best (default 0.02)"
     )
@@ -67,7 +70,7 @@ class SearchOptions(JobOptions):
     seed: int = flag("N", "the same seed, the same figures (default 0)", value=0)
 
 
-class TuneOptions(InputOptions, BudgetOptions, BoundOptions, ModelOptions, SearchOptions):
+class TuneOptions(InputOptions, BudgetOptions, ModelOptions, SearchOptions):
     """Data or model, how to search, and where the pick goes."""
 
     group = "output"
