@@ -1,5 +1,5 @@
-"""docs/how-to/add_a_selector.md does what it says: its files, put into a copy of the tree, make a selector that all
-tests of selectors accept, that runs, and whose lies a plan refuses.
+"""docs/how-to/add_a_selector.md and test_a_selector.md do what they say: their files, put into a copy of the tree, make
+a selector that all tests of selectors accept, that runs, and whose lies a plan refuses.
 """
 
 import re
@@ -12,16 +12,17 @@ import pytest
 
 from tests.support.examples import ROOT, blocks
 
+PAGES = ("docs/how-to/add_a_selector.md", "docs/how-to/test_a_selector.md")
+
 
 def page() -> dict[str, str]:
     """First line, without its comment sign, -> the rest of each block of Python, in order."""
-    text = (ROOT / "docs" / "how-to" / "add_a_selector.md").read_text()
     sections = {}
-    for block in blocks(text):
+    for block in [block for name in PAGES for block in blocks((ROOT / name).read_text())]:
         head, _, rest = block.code.partition("\n")
         if block.language == "python":
             assert head.startswith("# "), (
-                f"line {block.line}: a block begins with the file that it stands for"
+                f"{block.code[:40]}: a block begins with the file that it stands for"
             )
             sections[head[2:]] = rest
     return sections
@@ -96,7 +97,7 @@ sys.exit(main(sys.argv[1:]))
 @pytest.fixture(scope="module")
 def said(tree) -> dict[str, str]:
     """What the page's programs and its command print, one after another in one process."""
-    text = (ROOT / "docs" / "how-to" / "add_a_selector.md").read_text()
+    text = (ROOT / PAGES[0]).read_text()
     (block,) = [block for block in blocks(text) if block.language == "shell"]
     argv = block.code.split()
     assert argv[0] == "dpbeam"

@@ -143,8 +143,9 @@ def api_page() -> str:
 
 
 def seams_page() -> str:
-    """What docs/how-to/add_a_selector.md imports of dpbeam, module by module."""
-    guide = (ROOT / "docs" / "how-to" / "add_a_selector.md").read_text(encoding="utf-8")
+    """What docs/how-to/add_a_selector.md and test_a_selector.md import of dpbeam, module by module."""
+    pages = (ROOT / "docs" / "how-to" / f"{verb}_a_selector.md" for verb in ("add", "test"))
+    guide = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     names: dict[str, set[str]] = {}
     for module, imported in re.findall(r"^ *from (dpbeam[\w.]+) import ([\w, ]+)$", guide, re.M):
         try:
