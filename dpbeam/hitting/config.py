@@ -73,7 +73,7 @@ def default_share(k: int, epsilon: float) -> float:
     """Share of the budget for the selection: it grows with k/epsilon, from 0.3 to 0.9.
 
     A small k wants few items, which any share finds; a large one runs out of domain. Measured on steam-200k and
-    amazon-magazine at epsilon 1 and 0.1 (docs/explanation/hitting_set.md).
+    amazon-magazine at epsilon 1 and 0.1 (lab/docs/reference/hitting_set_results.md).
     """
     share = 0.6 + 0.35 * math.log10(k / (100 * epsilon))
     return round(min(_MOST_SHARE, max(_LEAST_SHARE, share)), 2)

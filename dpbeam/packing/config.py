@@ -1,6 +1,6 @@
 """Settings of packing, and the plan that follows from them and the public numbers of a market. No data.
 
-The calibration, its proof and what was measured: docs/explanation/packing.md.
+The calibration and its proof: docs/explanation/packing.md.
 """
 
 from __future__ import annotations

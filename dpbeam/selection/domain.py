@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dpbeam.selection.plan import SelectionPlan
 
 #: The selector of the domain that loses least at equal budget (lab/docs/reference/topk_results.md,
-#: docs/explanation/hitting_set.md).
+#: lab/docs/reference/hitting_set_results.md).
 DEFAULT_SELECTOR = "gsu"
 _ANY_DELTA = 0.5  # of a selection whose budget follows from the shares
 D = TypeVar("D", bound="DomainRelease")

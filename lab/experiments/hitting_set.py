@@ -1,6 +1,6 @@
 """Users missed by a k-hitting set.
 
-The command, its parts, the published method, and baselines without privacy. docs/explanation/hitting_set.md
+The command, its parts, the published method, and baselines without privacy. lab/docs/reference/hitting_set_results.md
 """
 
 from dpbeam_lab.experiments.define import Experiment, Plot, Run, Table

@@ -1,4 +1,4 @@
-"""Users missed by the share of the budget that the selection of the domain gets. docs/explanation/hitting_set.md"""
+"""Users missed by the selection's share of the budget. lab/docs/reference/hitting_set_results.md"""
 
 from dpbeam_lab.experiments.define import Experiment, Run, Table
 from dpbeam_lab.experiments.sources import folder

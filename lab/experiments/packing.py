@@ -1,4 +1,4 @@
-"""Welfare of packing next to the algorithms of the literature. docs/explanation/packing.md"""
+"""Welfare of packing next to the algorithms of the literature. lab/docs/reference/packing_results.md"""
 
 from dpbeam_lab.experiments.define import Experiment, Plot, Run, Table
 from dpbeam_lab.experiments.sources import each, synth_market

@@ -1,4 +1,4 @@
-"""What each part of packing is worth. docs/explanation/packing.md"""
+"""What each part of packing is worth. lab/docs/reference/packing_results.md"""
 
 from dpbeam_lab.experiments.define import Experiment, Run, Table
 from dpbeam_lab.experiments.sources import each, synth_market
