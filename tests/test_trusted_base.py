@@ -30,7 +30,7 @@ from tests.support.markets import plan as packing_plan
 from tests.test_layers import ROOT, imports, modules
 
 #: What any module may need.
-AROUND = ("dpbeam.errors", "dpbeam.version")
+AROUND = ("dpbeam.errors", "dpbeam.plugins", "dpbeam.version")
 #: Where the number of lines stands.
 STATED_IN = ("README.md", "docs/architecture.md", "docs/explanation/review.md")
 _ITEMS = pa.array([b"a", b"b"], pa.large_binary())

@@ -44,6 +44,7 @@ from dpbeam.accounting.noise import (
 from dpbeam.accounting.peeling import bounded_range_zcdp, check_rounds, gaussian_zcdp
 from dpbeam.accounting.peeling_gdp import peeling_mu
 from dpbeam.accounting.threshold import NovelWeight, ReleaseTest, item_allowance, novel_threshold
+from dpbeam.plugins import EVENTS, added, load
 
 TOLERANCE = 1e-12  # relative, for rounding where a stated value is recomputed
 LARGEST_CAPS = "largest admitted"
@@ -65,8 +66,11 @@ def event(cls: type[Event]) -> type[Event]:
     """Class decorator: registers an event class under its name.
 
     Raises:
-      TypeError: nobody checks a field: its name is none that means the same in every event, and not in `CHECKED`.
+      TypeError: another event has its name; or nobody checks a field: its name is none that means the same in every
+        event, and not in `CHECKED`.
     """
+    if cls.__name__ in EVENT_TYPES:
+        raise TypeError(f"an event is named {cls.__name__} already")
     known = {*_POSITIVE, *_COUNTS, "delta", "label", *cls.CHECKED}
     unchecked = [item.name for item in fields(cls) if item.name not in known]
     if unchecked:
@@ -968,10 +972,13 @@ def event_from_dict(values: Any) -> Event:
 
     Raises: UnknownEventError if the class, or the set of its fields, is not exactly a known one.
     """
-    if not isinstance(values, dict) or values.get("event") not in EVENT_TYPES:
-        name = values.get("event") if isinstance(values, dict) else type(values).__name__
-        raise UnknownEventError(f"unknown event {name!r}")
-    cls = EVENT_TYPES[values["event"]]
+    name = values.get("event") if isinstance(values, dict) else type(values).__name__
+    if name not in EVENT_TYPES:
+        for module in added(EVENTS).values():
+            load(module)
+    if name not in EVENT_TYPES or not isinstance(values, dict):
+        raise UnknownEventError(f"unknown event {name!r}: is the package that wrote it installed?")
+    cls = EVENT_TYPES[name]
     arguments = {name: value for name, value in values.items() if name != "event"}
     known = {item.name for item in fields(cls)}
     if not known - set(cls.LATER) <= set(arguments) <= known:

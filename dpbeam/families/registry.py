@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Mapping
 from types import MappingProxyType
 
 from dpbeam.families.base import Release
+from dpbeam.plugins import KINDS, added, load
 
 #: module:class of the settings of every family, in the order of help.
 _FAMILIES = (
@@ -22,13 +22,12 @@ _FAMILIES = (
 
 @functools.cache
 def families() -> Mapping[str, type[Release]]:
-    """All families by the names of their commands."""
-    kinds = {}
-    for entry in _FAMILIES:
-        module, name = entry.split(":")
-        kind = getattr(importlib.import_module(module), name)
-        kinds[kind.name] = kind
-    return MappingProxyType(kinds)
+    """All families by the names of their commands, with those of other distributions, which add their commands too."""
+    own: list[type[Release]] = [load(entry) for entry in _FAMILIES]
+    others: list[type[Release]] = [
+        load(entry) for entry in added(KINDS, {kind.name for kind in own}).values()
+    ]
+    return MappingProxyType({kind.name: kind for kind in (*others, *own)})
 
 
 def family_of(method: str) -> type[Release] | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from dpbeam.errors import InputError, param
+from dpbeam.plugins import SELECTORS, added, load
 from dpbeam.selectors.base import Advice, Selector, Setting, Settings, check_range
 
 #: module:class of every selector, in the order of help.
@@ -28,34 +28,44 @@ DEFAULT_METHOD = "gsu"
 
 
 @functools.cache
-def _built_in() -> dict[str, Selector]:
-    selectors_by_name = {}
-    for entry in _BUILT_IN:
-        module, name = entry.split(":")
-        selector = getattr(importlib.import_module(module), name)()
-        check_selector(selector)
-        selectors_by_name[selector.name] = selector
-    return selectors_by_name
+def _installed() -> dict[str, Selector]:
+    """dpbeam's own, and what other distributions add."""
+    known: dict[str, Selector] = {}
+    for entry in (*_BUILT_IN, *added(SELECTORS).values()):
+        try:
+            _add(load(entry)(), known)
+        except ValueError as error:
+            raise InputError(f"the selector '{entry}' of an installed distribution: {error}") from None
+    return known
 
 
 def selectors() -> Mapping[str, Selector]:
     """All selectors by name."""
-    return MappingProxyType({**_built_in(), **_added})
+    return MappingProxyType({**_installed(), **_added})
 
 
 def register(selector: Selector) -> Selector:
-    """Add a selector from outside of the package; returns it. Workers need none of it: programs travel as they are.
+    """Add a selector from outside of the package, for this process; returns it.
+
+    Workers need none of it: programs travel as they are. A distribution that names its selector under the group
+    `dpbeam.selectors` of its entry points needs no call.
 
     Raises:
       ValueError: its name or an alias is taken, or it does not say what is asked of a selector.
     """
+    known = dict(selectors())
+    _add(selector, known)
+    _added[selector.name] = selector
+    return selector
+
+
+def _add(selector: Selector, known: dict[str, Selector]) -> None:
     check_selector(selector)
-    taken = {name for known in selectors().values() for name in (known.name, *known.aliases)}
+    taken = {name for other in known.values() for name in (other.name, *other.aliases)}
     for name in (selector.name, *selector.aliases):
         if name in taken:
             raise ValueError(f"a selector is named {name!r} already")
-    _added[selector.name] = selector
-    return selector
+    known[selector.name] = selector
 
 
 def check_selector(selector: Selector) -> None:

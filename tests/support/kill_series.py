@@ -76,7 +76,7 @@ def watch(look: Callable[[str], None]) -> None:
         changes = event in _CHANGES or (event == "open" and arguments[2] & _WRITES)
         if changes and isinstance(arguments[0], str) and os.path.abspath(arguments[0]).startswith(here):
             inside = event in _REMOVALS and arguments[-1] != -1  # relative to a folder that is removed
-            shown = arguments[1] if event in _MOVES else arguments[0]  # what appears, not where it was written
+            shown = arguments[1] if event in _MOVES else arguments[0]  # the name that appears
             name = "f/..." if inside else os.path.relpath(shown, here)
             look(f"{event} {_NUMBER.sub('N', name)}")
 

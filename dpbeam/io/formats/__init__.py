@@ -6,7 +6,6 @@ A module is imported when its format is asked for, and none of them imports Beam
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from dpbeam.io.paths import (
     no_file,
     without_compression,
 )
+from dpbeam.plugins import FORMATS, added, load
 
 if TYPE_CHECKING:
     from dpbeam.io.formats.base import Format
@@ -39,24 +39,29 @@ _FORMATS = {
 }
 
 
+@functools.cache
+def _installed() -> dict[str, str]:
+    """dpbeam's own, and what other distributions add."""
+    return _FORMATS | added(FORMATS, _FORMATS)
+
+
 def names() -> tuple[str, ...]:
     """All names, without importing a format."""
-    return tuple(_FORMATS)
+    return tuple(_installed())
 
 
 @functools.cache
 def find(name: str) -> Format:
     """The format of a name. Raises InputError if there is none."""
-    if name not in _FORMATS:
-        raise InputError(f"--input_format: expected one of {', '.join(_FORMATS)}, got '{name}'")
-    module, kind = _FORMATS[name].split(":")
-    form: Format = getattr(importlib.import_module(module), kind)()
+    if name not in names():
+        raise InputError(f"--input_format: expected one of {', '.join(names())}, got '{name}'")
+    form: Format = load(_installed()[name])()
     return form
 
 
 def formats() -> Iterator[Format]:
     """All formats, in the order of help."""
-    return map(find, _FORMATS)
+    return map(find, names())
 
 
 def infer_format(patterns: Sequence[str], flag: str = "--input") -> str:
