@@ -18,9 +18,9 @@ def _keep(value: Any) -> None:
     _came.append(value)
 
 
-def kept(values: beam.PCollection) -> beam.PCollection:
+def kept(values: beam.PCollection, label: str = "Keep") -> beam.PCollection:
     """Lets `outcome` return the elements."""
-    return values | "Keep" >> beam.Map(_keep)
+    return values | label >> beam.Map(_keep)
 
 
 def outcome(build: Callable[[beam.Pipeline], Any]) -> list:

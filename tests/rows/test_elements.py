@@ -1,0 +1,221 @@
+"""Every kind of element, of id and of list goes into every kind of release: for a fixed key the same rows."""
+
+import dataclasses
+import datetime
+import decimal
+import uuid
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import pyarrow as pa
+import pytest
+from apache_beam.dataframe.convert import to_dataframe, to_pcollection
+from apache_beam.utils.timestamp import Timestamp
+
+import dpbeam
+from tests.support.pipelines import kept, outcome
+
+PAIRS = [(f"u{u}", f"i{n}") for n, holders in enumerate((60, 45, 30, 2)) for u in range(holders)]
+BUDGET = {"epsilon": 4.0, "delta": 1e-3, "insecure_test_key": "doors"}
+LISTED = ["i0", "i2", "nobody's"]
+
+
+class Search(NamedTuple):
+    who: str
+    what: str
+
+
+@dataclasses.dataclass
+class Visit:
+    who: str
+    what: str
+
+
+beam.coders.registry.register_coder(Search, beam.coders.RowCoder)
+beam.coders.registry.register_coder(Visit, beam.coders.RowCoder)
+TABLE = pa.table(dict(zip(("who", "what"), zip(*PAIRS))))
+INNER = [{"who": user, "of": {"what": item}} for user, item in PAIRS]
+WHO, WHAT = {"user": "who", "item": "what"}, {"user": "who", "item": "of.what"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Elements:
+    """What a pipeline holds: elements, what is said of their type, and where users and items lie in them."""
+
+    elements: list[Any]
+    hint: Any = None
+    where: dict[str, Any] = dataclasses.field(default_factory=lambda: WHO)
+    then: Callable[[beam.PCollection], beam.PCollection] = lambda came: came
+
+
+ELEMENTS = {
+    "tuples": Elements(PAIRS),
+    "tuples of anything": Elements(PAIRS, tuple[Any, Any]),
+    "tuples of any length": Elements(PAIRS, tuple[Any, ...]),
+    "lists of two": Elements([list(pair) for pair in PAIRS], list[str]),
+    "dictionaries": Elements(TABLE.to_pylist()),
+    "rows": Elements([beam.Row(who=user, what=item) for user, item in PAIRS]),
+    "named tuples": Elements([Search(*pair) for pair in PAIRS], Search),
+    "dataclasses": Elements([Visit(*pair) for pair in PAIRS], Visit),
+    "record batches": Elements(TABLE.to_batches(max_chunksize=50), pa.RecordBatch),
+    "tables": Elements([TABLE.slice(0, 70), TABLE.slice(70)], Any),
+    "nested dictionaries": Elements(INNER, dict[str, Any], WHAT),
+    "nested rows": Elements([beam.Row(who=u, of=beam.Row(what=i)) for u, i in PAIRS], None, WHAT),
+    "nested batches": Elements([pa.Table.from_pylist(INNER)], pa.Table, WHAT),
+    "functions": Elements(
+        INNER, dict[str, Any], {"user": lambda row: row["who"], "item": lambda row: row["of"]["what"]}
+    ),
+    "a frame": Elements(
+        [beam.Row(who=user, what=item) for user, item in PAIRS],
+        then=lambda came: to_pcollection(to_dataframe(came)),
+    ),
+}
+KINDS: dict[str, tuple[type, dict[str, Any]]] = {
+    "select": (dpbeam.SelectPartitions, {"method": "basic", "noisy_weights": True}),
+    "top-k": (dpbeam.TopKItems, {"k": 2, "noisy_counts": True}),
+    "hitting-set": (dpbeam.HittingSet, {"k": 2}),
+    "count": (dpbeam.CountItems, {"domain": LISTED}),
+}
+
+
+def all_kinds(tmp_path, came: Elements) -> list[Any]:
+    """What every kind releases, in one pipeline."""
+
+    def build(pipeline):
+        source = beam.Create(came.elements)
+        rows = came.then(pipeline | (source if came.hint is None else source.with_output_types(came.hint)))
+        for kind, (transform, settings) in KINDS.items():
+            made = transform(**BUDGET, **settings, **came.where, run_folder=str(tmp_path))
+            named = f"Name {kind}" >> beam.Map(lambda row, kind: (kind, *row), kind)
+            kept(rows | kind >> made | named, f"Keep {kind}")
+
+    return sorted(outcome(build))
+
+
+@pytest.fixture(scope="module")
+def wanted(tmp_path_factory):
+    """What is released from tuples."""
+    rows = all_kinds(tmp_path_factory.mktemp("wanted"), ELEMENTS["tuples"])
+    assert {kind for kind, *_ in rows} == set(KINDS)
+    return rows
+
+
+@pytest.mark.parametrize("name", ELEMENTS)
+def test_every_kind_of_element_gives_the_same_rows(name, wanted, tmp_path):
+    assert all_kinds(tmp_path, ELEMENTS[name]) == wanted
+
+
+WRITTEN = "00010203-0405-0607-0809-0a0b0c0d0e0f"
+MORNING = datetime.datetime(2026, 11, 1, 9, 30)
+#: Values of n, the type of Beam's hint, and as what value 0 is released.
+TYPES: dict[str, tuple[Callable[[int], Any], Any, Any]] = {
+    "str": (str, str, "0"),
+    "int": (int, int, 0),
+    "bytes": (lambda n: b"%d\xff" % n, bytes, b"0\xff"),
+    "UUID": (lambda n: uuid.UUID(int=uuid.UUID(WRITTEN).int + n), uuid.UUID, WRITTEN),
+    "date": (lambda n: datetime.date(2026, 11, 1) + datetime.timedelta(n), datetime.date, "2026-11-01"),
+    "timestamp": (lambda n: MORNING + datetime.timedelta(0, n), datetime.datetime, "2026-11-01T09:30:00"),
+    "timestamp of Beam": (lambda n: Timestamp(1_793_525_400 + n), Timestamp, "2026-11-01T09:30:00Z"),
+    "decimal": (lambda n: decimal.Decimal(n) - decimal.Decimal("12.50"), decimal.Decimal, "-12.5"),
+}
+USERS = 60
+
+
+@pytest.mark.parametrize("shape", ["tuples", "rows", "batches"])
+@pytest.mark.parametrize("name", TYPES)
+def test_every_type_of_user_and_item(name, shape, tmp_path):
+    """60 users hold value 0, by almost exact counts: users of a type are told apart, and items are its strings."""
+    value, hint, written = TYPES[name]
+    pairs = [(value(user), value(0)) for user in range(USERS)]
+    if shape == "tuples":
+        came = beam.Create(pairs).with_output_types(tuple[hint, hint])
+    elif shape == "rows":
+        came = beam.Create([beam.Row(user=user, item=item) for user, item in pairs])
+    else:
+        columns = [list(map(_of_arrow, column)) for column in zip(*pairs)]
+        came = beam.Create([pa.table(dict(zip(("user", "item"), columns)))])
+    counts = dpbeam.CountItems(epsilon=500, delta=1e-2, domain=[value(0)], run_folder=str(tmp_path))
+    [row] = outcome(lambda pipeline: kept(pipeline | came | counts))
+    assert row.item == written and type(row.item) is type(written) and abs(row.noisy_count - USERS) <= 1
+
+
+def _of_arrow(value):
+    return value.to_utc_datetime(has_tz=True) if isinstance(value, Timestamp) else value
+
+
+@pytest.mark.parametrize("batches", [False, True])
+def test_items_of_several_fields(batches, tmp_path):
+    rows = [{"user": user, "of": {"host": "h"}, "port": 80 + user % 2} for user in range(2 * USERS)]
+    came = beam.Create([pa.Table.from_pylist(rows)] if batches else rows)
+    hint = pa.Table if batches else dict[str, Any]
+    counts = dpbeam.CountItems(
+        epsilon=500,
+        delta=1e-2,
+        item=["of.host", "port"],
+        item_type=["string", "int"],
+        domain=[("h", 80), ("h", 443)],
+        run_folder=str(tmp_path),
+    )
+    released = sorted(outcome(lambda pipeline: kept(pipeline | came.with_output_types(hint) | counts)))
+    assert [(row.host, row.port) for row in released] == [("h", 80), ("h", 443)]
+    assert [abs(row.noisy_count - users) <= 1 for row, users in zip(released, (USERS, 0))] == [True, True]
+
+
+def released(kind, tmp_path, elements, **more):
+    transform, settings = KINDS[kind]
+    made = transform(**BUDGET, **{**settings, **more}, run_folder=str(tmp_path))
+    return sorted(outcome(lambda pipeline: kept(pipeline | beam.Create(elements) | made)))
+
+
+@pytest.mark.parametrize("argument", ["public_items", "known"])
+@pytest.mark.parametrize("counts", [True, False])
+def test_a_list_beside_a_selection_may_be_a_pcollection(argument, counts, tmp_path):
+    more = {"noisy_weights": False, "noisy_counts": counts, "item": "what"}
+    wanted = released("select", tmp_path, PAIRS, **more, **{argument: LISTED})
+    assert {row.what for row in wanted} >= set(LISTED)
+
+    def build(pipeline):
+        listed = pipeline | "List" >> beam.Create(LISTED)
+        made = dpbeam.SelectPartitions(
+            **BUDGET,
+            method="basic",
+            noisy_counts=counts,
+            item="what",
+            run_folder=str(tmp_path),
+            **{argument: listed},
+        )
+        return kept(pipeline | beam.Create(PAIRS) | made)
+
+    assert sorted(outcome(build)) == wanted
+
+
+@pytest.mark.parametrize("kind", ["top-k", "hitting-set", "count"])
+def test_a_domain_may_be_a_pcollection(kind, tmp_path):
+    wanted = released(kind, tmp_path, PAIRS, item="what", domain=LISTED)
+    transform, settings = KINDS[kind]
+
+    def build(pipeline):
+        listed = pipeline | "List" >> beam.Create(LISTED)
+        more = {**settings, "domain": listed}
+        made = transform(**BUDGET, **more, item="what", run_folder=str(tmp_path))
+        return kept(pipeline | beam.Create(PAIRS) | made)
+
+    assert sorted(outcome(build)) == wanted
+
+
+def test_also_in_a_folder_that_the_caller_holds(tmp_path):
+    """Its stages wait for the list too; one of another type stops the run."""
+    budget = {"epsilon": 4.0, "delta": 1e-3}
+
+    def build(pipeline, run, listed):
+        domain = pipeline | "List" >> beam.Create(listed).with_output_types(Any)
+        return kept(pipeline | beam.Create(PAIRS) | dpbeam.CountItems(**budget, domain=domain, run=run))
+
+    with dpbeam.RunFolder(str(tmp_path)) as run:
+        assert {row.item for row in outcome(lambda pipeline: build(pipeline, run, LISTED))} == set(LISTED)
+    with (
+        pytest.raises(Exception, match="domain holds int values, and 'item' is string"),
+        dpbeam.RunFolder(str(tmp_path)) as run,
+    ):
+        outcome(lambda pipeline: build(pipeline, run, [1, 2]))
