@@ -68,8 +68,8 @@ def test_bounds_run(folder, tmp_path):
 
 
 def test_the_page_lists_every_file_and_the_documents_show_it():
-    """Each file is in the table of lab/docs/how-to/evaluate.md, and the page that the table links to names it."""
-    lines = (FOLDER.parent / "docs" / "how-to" / "evaluate.md").read_text().splitlines()
+    """Each file is in the table of lab/docs/reference/experiments.md, and the page that the table links to names it."""
+    lines = (FOLDER.parent / "docs" / "reference" / "experiments.md").read_text().splitlines()
     head = next(n for n, line in enumerate(lines) if line.startswith("| file in `lab/experiments` |"))
     shown = {}
     for line in lines[head + 2 :]:
@@ -77,8 +77,8 @@ def test_the_page_lists_every_file_and_the_documents_show_it():
             break
         files, _, place = (cell.strip() for cell in line.strip("|").split("|"))
         for name in re.findall(r"`(\w+)\.py`", files):
-            shown[name] = re.search(r"\]\(([\w./]*)", place)[1] or "evaluate.md"
+            shown[name] = re.search(r"\]\(([\w./-]*)", place)[1]
     assert sorted(shown) == sorted(file.stem for file in FOLDER.glob("*.py"))
     for name, page in shown.items():
-        text = (FOLDER.parent / "docs" / "how-to" / page).read_text()
+        text = (FOLDER.parent / "docs" / "reference" / page).read_text()
         assert re.search(rf"experiments/{name}\.py|`{name}(\.py)?`", text), (name, page)
