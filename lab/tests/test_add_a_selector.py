@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.examples import ROOT, blocks
 
-PAGES = ("docs/how-to/add_a_selector.md", "docs/how-to/test_a_selector.md")
+PAGES = ("docs/how-to/add_a_selector.md", "lab/docs/how-to/test_a_selector.md")
 
 
 def page() -> dict[str, str]:
