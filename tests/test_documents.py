@@ -118,7 +118,7 @@ def known_flags() -> set[str]:
 
 
 def test_flags_that_the_documents_name_exist():
-    """But for that of the selector of docs/how-to/add_a_selector.md, a flag in general, and one that is refused."""
+    """But for that of the selector of lab/docs/how-to/add_a_selector.md, a flag in general, and one that is refused."""
     known = known_flags() | {"--flag", "--no_flag", "--eps"}
     known |= {"--archives", "--deploy", "--master", "--py"}  # of spark-submit
     named = {

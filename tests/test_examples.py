@@ -48,7 +48,7 @@ def test_every_block_of_the_readme_runs_or_says_why_not():
 
 
 def test_every_block_of_commands_runs_or_says_why_not():
-    """Those of docs/how-to/add_a_selector.md run in their own test; scripts of benchmarks say how tables were made."""
+    """Those of add_a_selector.md run in their own test; scripts of benchmarks say how tables were made."""
     unmarked = [
         f"{name}:{block.line}"
         for name in DOCUMENTS

@@ -1,5 +1,5 @@
-"""docs/how-to/add_a_selector.md and test_a_selector.md do what they say: their files, put into a copy of the tree, make
-a selector that all tests of selectors accept, that runs, and whose lies a plan refuses.
+"""add_a_selector.md and test_a_selector.md of lab/docs/how-to do what they say: their files, put into a copy of the
+tree, make a selector that all tests of selectors accept, that runs, and whose lies a plan refuses.
 """
 
 import re
@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.examples import ROOT, blocks
 
-PAGES = ("docs/how-to/add_a_selector.md", "lab/docs/how-to/test_a_selector.md")
+PAGES = ("lab/docs/how-to/add_a_selector.md", "lab/docs/how-to/test_a_selector.md")
 
 
 def page() -> dict[str, str]:

@@ -143,8 +143,8 @@ def api_page() -> str:
 
 
 def seams_page() -> str:
-    """What docs/how-to/add_a_selector.md and test_a_selector.md import of dpbeam, module by module."""
-    pages = ("docs/how-to/add_a_selector.md", "lab/docs/how-to/test_a_selector.md")
+    """What lab/docs/how-to/add_a_selector.md and test_a_selector.md import of dpbeam, module by module."""
+    pages = ("lab/docs/how-to/add_a_selector.md", "lab/docs/how-to/test_a_selector.md")
     guide = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in pages)
     names: dict[str, set[str]] = {}
     for module, imported in re.findall(r"^ *from (dpbeam[\w.]+) import ([\w, ]+)$", guide, re.M):
