@@ -94,6 +94,20 @@ def test_the_readme_repeats_the_results():
     )
 
 
+def test_the_readme_repeats_the_comparison_with_other_libraries():
+    """Its rows are those of reddit-220k, of each library the one with most items."""
+    text = (ROOT / "README.md").read_text()
+    _, *rows = cells(text[text.index("| library | released items |") :].partition("\n\n")[0])
+    page = (ROOT / "lab" / "docs" / "reference" / "comparison.md").read_text()
+    _, *compared = cells(page.partition("\n### reddit-220k")[2].partition("\n| ")[2].partition("\n\n")[0])
+    assert len(rows) == 4
+    for name, released, seconds, memory in rows:
+        (library, *_) = name.split()
+        own = [row for row in compared if row[0].split()[0] == library]
+        best = max(own, key=lambda row: int(row[2].replace(",", "")))
+        assert [name, released, seconds, memory] == [best[0], best[2], best[3], best[5]]
+
+
 def test_the_picture_of_a_run_is_what_its_terminal_showed():
     """docs/figures/plot_progress.py takes a recording apart; the picture moves without a script and loads nothing."""
     made = runpy.run_path(str(ROOT / "docs" / "figures" / "plot_progress.py"))
