@@ -15,11 +15,12 @@ whatever is chosen adaptively. Other parts are charged as if they came first, wh
 them: a supremum of means is below the mean of suprema. So delta is the mean of V_k over the likelihood ratios of the
 Gaussian mechanism that all Gaussian parts compose to and of randomised response for each pure part.
 
-Upper bounds, and why they are ones. docs/explanation/topk.md has the details.
+Upper bounds, and why they are ones.
 
 - Grid. V_j is bounded at knots u_i = e^(i h), m h >= eps_0. It is convex: the polygon through the bounds is above it.
 - Supremum. Where e^-t and e^(eps_0 - t) stay within a cell each, the objective on the polygon is c_0 - A a - B/a,
-  a = u e^-t: its second derivative is known, so its maximum is bounded from its values at both ends of the cell.
+  a = u e^-t, with the second derivative -2 B/a^3. A function whose second derivative is at least -f on a cell of width
+  w is, at the fraction s of the cell, at most its chord plus f w^2 s (1 - s)/2. The maximum of that sum is taken.
 - Ends. Below the first knot the chord from V(0) = 1; above the last one zCDP, and 0 from u = e^(j eps_0) on.
 - Many rounds. The polygon is the curve of a pair with finitely many ratios, and k/g blocks of g rounds cost no more
   than its composition with itself, a convolution. Coarser knots are a coarser polygon, hence above.

@@ -13,7 +13,15 @@ determine every other one. What is mu-GDP given the history composes exactly wit
 Design. V_j is bounded from above on the grid u = e^(i h), h = e/n, by three exact facts: V_j is convex in u; V_j(u) =
 1 - u + u V_j(1/u), because the recursion does not know which of two neighbours comes first; and over a cell [t, t + h]
 the supremum is at most the larger end plus tanh(h/4)/(e^e - 1) max(0, e^(t+h) D' - e^t D), with D and D' the
-differences V(u e^-t) - V(u e^(e-t)) at its ends (docs/explanation/topk.md). Every term is positive, so rounding is
+differences V(u e^-t) - V(u e^(e-t)) at its ends. For with a = e^t, b = e^(t+h) and w between them convexity gives
+
+    V(u/w) <= l V(u/a) + (1 - l) V(u/b),   l = a (b - w)/(w (b - a)),
+
+and the same for the other argument. q is linear in w, so the objective is at most its chord plus
+
+    (b - w)(w - a)/(w (b - a)(e^e - 1)) (b D' - a D),   and   (b - w)(w - a)/w <= (sqrt(b) - sqrt(a))^2.
+
+Every term is positive, so rounding is
 relative. More than `_BLOCK` choices are blocks of so many, whose mu^2 add. Safe side: mu up, epsilon0 down.
 """
 
