@@ -17,7 +17,7 @@ CASES = [
             "bits of 3 users": {"min_users": 3},
             "bits sizes of rounds": {"budget_split": (0.2, 0.3, 0.5), "round_items": (3, 8, 4)},
         },
-        tight=(),  # the accountant's bound is a few times what the worst single level reaches; docs/explanation/bits.md
+        tight=(),  # the accountant's bound is a few times what the worst level reaches; lab/docs/explanation/limits.md
         grid_sigma=lambda program: 1024.0,  # bits
     )
 ]
