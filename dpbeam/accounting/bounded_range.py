@@ -77,7 +77,7 @@ def choices_delta(
       pure: epsilon of each pure part.
 
     Returns: in [0, 1], never above the bound of zCDP; as much as the exact value at an epsilon0 larger by less than
-      0.2 % up to 192 rounds, about 0.5 % beyond (docs/explanation/topk.md).
+      0.2 % up to 192 rounds, about 0.5 % beyond.
 
     Raises: ValueError on an argument out of range.
     """
