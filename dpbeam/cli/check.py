@@ -66,7 +66,7 @@ def _as_the_command(options: CheckOptions) -> list[Row]:
 
     def look() -> None:
         if options.output is not None:
-            target = OutputTarget(options.output, overwrite=options.overwrite)
+            target = OutputTarget.asked(options.output, None, overwrite=options.overwrite)
             target.check(path for path in files if not is_pipe(path))
 
     rows = []

@@ -7,6 +7,7 @@ import tempfile
 from dpbeam.cli.flags import FlagParser, entry_point
 from dpbeam.cli.loading import importing
 from dpbeam.errors import InputError
+from dpbeam.io.new_files import output_named
 from dpbeam.io.paths import local_path
 from dpbeam.jobs.options import FOLDER, WRITTEN_PREFIX, Options, flag, switch
 
@@ -31,7 +32,7 @@ def make_parser() -> FlagParser[CleanOptions]:
 
 @entry_point("clean", make_parser)
 def main(options: CleanOptions) -> int:
-    output = None if options.output is None else local_path(options.output, "--output")
+    output = None if options.output is None else output_named(local_path(options.output, "--output"))[0]
     with importing():  # Beam, now that its log is quiet
         from dpbeam.engine.beam import owner
         from dpbeam.io.lock import remove_stale

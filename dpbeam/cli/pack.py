@@ -305,7 +305,7 @@ def _writer(plan: PackingPlan, job: Job[PackOptions]) -> beam.PTransform:
     from dpbeam.io.agents import WriteAllocations
 
     spec, summary = job.reading
-    files = job.options.num_output_shards or -(-plan.market.num_agents // _ROWS_PER_SHARD)
+    files = job.output_files or -(-plan.market.num_agents // _ROWS_PER_SHARD)
     column = spec.user_column or "agent"
     return WriteAllocations(job.target.staging, column, summary.kinds, job.target.format, files)
 

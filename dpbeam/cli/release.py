@@ -309,8 +309,7 @@ class ProgramCommand(ReleaseCommand):
         """Writes what is released to the job's staging folder, items in the order of their bytes."""
         from dpbeam.io.sinks import WriteReleased
 
-        files = job.options.num_output_shards
-        return WriteReleased(job.target.staging, columns, job.target.format, files)
+        return WriteReleased(job.target.staging, columns, job.target.format, job.output_files)
 
     def rounds(self, plan: Any, program: Program) -> int:
         """Of the method, for messages on the way: where a round takes several trips, these are called passes."""

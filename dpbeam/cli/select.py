@@ -124,7 +124,7 @@ class SelectCommand(ProgramCommand):
 
     def notes(self, plan: SelectionPlan, job: Job[SelectOptions]) -> Iterable[str]:
         spec, summary = job.reading
-        yield f"input: {len(summary.files)} files of format {spec.format}; output: {job.target.prefix}"
+        yield f"input: {len(summary.files)} files of format {spec.format}; output: {job.target.path}"
 
     def read_list(self, plan: SelectionPlan, job: Job[SelectOptions]) -> Lists:
         import pyarrow as pa

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpbeam.cli.series_options import SeriesOptions
 from dpbeam.cli.series_output import (
+    ONE_FILE,
     folder_of,
     go_on,
     is_open,
@@ -54,15 +55,16 @@ def open_series(options: SeriesOptions) -> int:
         config = SeriesConfig.asked(options.said)
         plan = config.plan()
     _check_period(options, config)
-    target = OutputTarget(options.output, options.output_format)
+    target = OutputTarget.asked(options.output, options.output_format)
     # A night's name is longer: refused now, before the window is paid for.
-    OutputTarget(f"{target.prefix}-{config.name_of(config.nights)}", options.output_format)
+    OutputTarget(f"{target.prefix}-{config.name_of(config.nights)}", target.format)
     settings = {
         "user": "user" if options.user_column is None else options.user_column,
         "item": options.item_column or ["item"],
         "item_type": options.item_type,
         "output": absolute(target.prefix),
         "format": target.format,
+        **({"layout": ONE_FILE} if target.one_file else {}),
     }
     columns = _columns(options.item_column, options.item_type)
     columns.check_free((NIGHT_COLUMN, *plan.config.columns()))

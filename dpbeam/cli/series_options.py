@@ -55,12 +55,12 @@ class WindowOptions(BudgetOptions):
     )
     output: str = flag(
         "PREFIX",
-        "ledger PREFIX.ledger.json; each night at PREFIX-NIGHT; required",
+        "ledger PREFIX.ledger.json; each night at PREFIX-NIGHT, one file of x.parquet at x-NIGHT.parquet; required",
         type=WRITTEN_PREFIX,
         needed=True,
         operational=True,
     )
-    output_format: str = flag("FORMAT", "parquet (default), text, csv or jsonl", value="parquet")
+    output_format: str | None = flag("FORMAT", "parquet (default), text, csv or jsonl")
     insecure_test_key: str | None = flag("HEX", "fixed key for tests; the output is NOT PRIVATE")
     users_at_least: int | None = flag(
         "N", "a public number of users (default 1000), for --delta", operational=True

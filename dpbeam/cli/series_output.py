@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: Everything that is released so far, beside each night's output.
 SO_FAR = "released.parquet"
+#: Of the settings that a window keeps, `layout`: each night is the one file that was asked for.
+ONE_FILE = "one_file"
 _STAGING_DIGITS = 16
 
 
@@ -78,7 +80,12 @@ def output_of_night(window: SeriesWindow, night: str) -> Iterator[OutputTarget]:
     from dpbeam.io.output import OutputTarget
 
     settings = window.settings
-    target = OutputTarget(f"{settings['output']}-{night}", settings["format"], extras=(SO_FAR,))
+    target = OutputTarget(
+        f"{settings['output']}-{night}",
+        settings["format"],
+        extras=(SO_FAR,),
+        one_file=settings.get("layout") == ONE_FILE,
+    )
     with target.alone():
         go_on(target, window, night)
         yield target
@@ -127,6 +134,7 @@ def go_on(target: OutputTarget, window: SeriesWindow, night: str = "") -> None:
 
 def place_of_night(said: Mapping[str, Any]) -> dict[str, str]:
     """Where the night of these flags goes, and which night of which series it is; nothing where they do not say."""
+    from dpbeam.io.new_files import OUTPUT_FORMATS
     from dpbeam.series.store import SeriesStore
     from dpbeam.series.window import config_of
 
@@ -135,8 +143,10 @@ def place_of_night(said: Mapping[str, Any]) -> dict[str, str]:
         values = SeriesStore.settings_of(folder)
         config = config_of(folder, values)
         night = config.name_of(config.number_of(said["night"]))
+        settings = values["settings"]
+        one_file = f".{OUTPUT_FORMATS[settings['format']]}" if settings.get("layout") == ONE_FILE else ""
         return {
-            "output": f"{values['settings']['output']}-{night}",
+            "output": f"{settings['output']}-{night}{one_file}",
             "series": values["series"],
             "night": night,
         }

@@ -22,6 +22,7 @@ from dpbeam.families.registry import family_of
 from dpbeam.io.files import identity, match_files
 from dpbeam.io.formats.base import InputFile
 from dpbeam.io.lists import ListSpec, faults_of, list_format, list_kinds, list_rows, whole_column
+from dpbeam.io.new_files import output_named
 from dpbeam.io.output import read_ledger, shards_named
 from dpbeam.io.output_formats import SHARD_NAME, unescape, unescape_bytes
 from dpbeam.io.paths import is_pipe, is_wild, local_path
@@ -202,8 +203,9 @@ def _plain(values: pa.Array, kind: str, rows: Rows, *, escaped: bool) -> pa.Arra
 def _beside_items(path: str) -> tuple[int, int]:
     """How many fields come before and after the item in a text output of ours; none in other files."""
     shard = _SHARD_PATH.fullmatch(path)
-    ledger = read_ledger(shard[1]) if shard else None
-    if ledger is None:
+    prefix = shard[1] if shard else output_named(path)[0]
+    ledger = read_ledger(prefix)
+    if ledger is None or not (shard or path in shards_named(prefix, ledger)):
         return 0, 0
     family = family_of(ledger["method"])
     added = () if family is None else family.columns_of(ledger["parameters"])

@@ -10,12 +10,13 @@ import pyarrow as pa
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.io.item_lists import read_items
-from dpbeam.io.new_files import LEDGER_SUFFIX
-from dpbeam.io.output import ledger_path
+from dpbeam.io.new_files import LEDGER_SUFFIX, output_named
+from dpbeam.io.output import ledger_path, shards_named
 from dpbeam.io.paths import local_path
 from dpbeam.io.released import NoLedgerError, check_outputs, read_and_check, refutation
 from dpbeam.io.sinks import OutputColumns
 from dpbeam.selection.known import named_release
+from dpbeam.storage import FileSystems
 
 FLAG = "--known"
 
@@ -35,8 +36,12 @@ class KnownReleases:
 
 
 def known_prefix(path: str) -> str:
-    """The prefix of a release that is named by it, or by its ledger."""
-    return local_path(path, FLAG).removesuffix(LEDGER_SUFFIX)
+    """The prefix of a release that is named by it, by its ledger or by its one file."""
+    path = local_path(path, FLAG).removesuffix(LEDGER_SUFFIX)
+    prefix, one_file = output_named(path)
+    if one_file is None or not FileSystems.exists(ledger_path(prefix)):
+        return path
+    return path if FileSystems.exists(ledger_path(path)) else prefix
 
 
 def read_known(paths: Sequence[str], columns: OutputColumns, *, insecure: bool) -> KnownReleases:
@@ -52,8 +57,15 @@ def read_known(paths: Sequence[str], columns: OutputColumns, *, insecure: bool) 
         as a whole, it is NOT PRIVATE, or its items are of another kind.
     """
     parts, ledgers, named = [pa.array([], pa.large_binary())], {}, []
-    for prefix in dict.fromkeys(map(known_prefix, paths)):
+    for prefix, path in {known_prefix(path): path for path in paths}.items():
         ledgers[prefix], text = _checked(prefix, insecure)
+        names = (
+            prefix,
+            ledger_path(prefix),
+            *shards_named(prefix, {"parameters": ledgers[prefix].parameters}),
+        )
+        if local_path(path, FLAG) not in names:
+            raise InputError(f"{FLAG}: '{path}' is not the file of '{ledger_path(prefix)}'")
         named.append(named_release(ledgers[prefix], text))
         parts.append(read_items(prefix, columns, FLAG))
     return KnownReleases(pa.chunked_array(parts).unique(), ledgers, named)

@@ -23,6 +23,8 @@ from dpbeam.io.paths import STDIN, absolute, is_local, is_pipe, is_wild, local_p
 
 LEDGER_SUFFIX = ".ledger.json"
 COMMIT_SUFFIX = ".commit.json"
+#: Formats of the output -> the extensions of its files.
+OUTPUT_FORMATS = {"parquet": "parquet", "text": "txt", "csv": "csv", "jsonl": "jsonl"}
 #: After the prefix of shards that hold more than may be published.
 NOT_PUBLIC = ".not_for_publication"
 #: The first and the last file of `dpbeam.series.store`.
@@ -201,6 +203,16 @@ def check_prefix(prefix: str) -> None:
         raise InputError(f"--output: '{prefix}' is no prefix of file names; give a name such as out/items")
 
 
+def output_named(output: str) -> tuple[str, str | None]:
+    """The prefix of an output, and its format where `--output` is the name of the one file that it is to be."""
+    folder, name = os.path.split(output)
+    for format, extension in OUTPUT_FORMATS.items():
+        stem = name.removesuffix(f".{extension}")
+        if stem not in ("", name):
+            return os.path.join(folder, stem), format
+    return output, None
+
+
 def _too_long(prefix: str, limit: int, what: str) -> InputError:
     return InputError(
         f"--output: '{prefix[:60]}...' is too long: with what the names of its files add, it passes the {limit} bytes "
@@ -208,19 +220,22 @@ def _too_long(prefix: str, limit: int, what: str) -> InputError:
     )
 
 
-def check_not_output(flag: str, path: str, prefix: str, extras: Sequence[str] = ()) -> None:
+def check_not_output(flag: str, path: str, output: str, extras: Sequence[str] = ()) -> None:
     """Refuse another file of a run that would be part of its output.
 
     Args:
+      output: a prefix, or the name of one file.
       extras: names of further files of the output, `PREFIX.NAME`.
 
     Raises:
       InputError: naming the flag.
     """
-    if not is_local(prefix):
+    if not is_local(output):
         return
+    prefix, one_file = output_named(output)
     rest = os.path.realpath(path).removeprefix(os.path.realpath(prefix))
-    ours = (LEDGER_SUFFIX, COMMIT_SUFFIX, LOCK_SUFFIX, *(f".{name}" for name in extras))
+    further = extras if one_file is None else (*extras, OUTPUT_FORMATS[one_file])
+    ours = (LEDGER_SUFFIX, COMMIT_SUFFIX, LOCK_SUFFIX, *(f".{name}" for name in further))
     if rest in ours or ((shard := _SHARD.fullmatch(rest)) and shard[1] in ("", NOT_PUBLIC)):
         raise InputError(f"{flag}: '{path}' is a file of --output; name another one")
 
@@ -236,20 +251,22 @@ def ledger_that_names(path: str) -> str | None:
         return ledger if os.path.lexists(ledger) else None
     for end in (place for place, letter in enumerate(name) if letter == "."):
         ledger = os.path.join(folder, name[:end] + LEDGER_SUFFIX)
-        if name[end + 1 :] in _extras(ledger):
+        if name[end + 1 :] in _names(ledger):
             return ledger
     return None
 
 
-def _extras(ledger: str) -> Sequence[str]:
-    """Names of the further files that a ledger stands for."""
+def _names(ledger: str) -> Sequence[str]:
+    """What follows the prefix and a dot in the names of files that a ledger stands for, ledger and shards apart."""
     try:
         if not os.path.isfile(ledger) or os.path.getsize(ledger) > _LARGEST_LEDGER:
             return ()
         with open(ledger, encoding="utf-8") as file:
             values = json.load(file)
-        return [str(name) for name in values["parameters"]["output"]["extras"]]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        output = values["parameters"]["output"]
+        one_file = [OUTPUT_FORMATS[output["format"]]] if output.get("one_file") else []
+        return [*map(str, output.get("extras", ())), *one_file]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return ()
 
 

@@ -2,7 +2,8 @@
 
 Workers write shards into a staging folder, for its owner alone: what is staged is a release that may never be paid for.
 It lies beside the output (`PREFIX.staging-ID/`), or on stores that know no owners below --temp_location. After the
-pipeline has succeeded, `commit` moves the shards to `PREFIX-00000-of-000NN.EXT` and writes `PREFIX.ledger.json` last:
+pipeline has succeeded, `commit` moves the shards to `PREFIX-00000-of-000NN.EXT`, or the one that is asked for to
+`PREFIX.EXT`, and writes `PREFIX.ledger.json` last:
 **the ledger is the commit mark**. When older output is replaced, its ledger is removed before anything else. So at
 every instant, a ledger stands for a whole, matching set of shards; a crash leaves none. That holds for a power cut too:
 all that is staged is on the disk before the first step, and the names of each step before the next (`dpbeam.disk`).
@@ -45,11 +46,13 @@ from dpbeam.io.new_files import (
     COMMIT_SUFFIX,
     LEDGER_SUFFIX,
     NOT_PUBLIC,
+    OUTPUT_FORMATS,
     check_not_output,
     check_prefix,
     is_anothers,
+    output_named,
 )
-from dpbeam.io.output_formats import OUTPUT_FORMATS, SHARD_NAME, shard_name
+from dpbeam.io.output_formats import SHARD_NAME, shard_name
 from dpbeam.io.paths import WILDCARDS, absolute, is_local, local_path
 from dpbeam.io.released import describe, sha256_of
 from dpbeam.storage import FileSystems
@@ -69,6 +72,10 @@ class OutputTarget:
       extras: names of further files, `PREFIX.NAME`, which the run puts at `staged_extra` before the commit.
       public: whether the shards are; others are called `PREFIX.not_for_publication-00000-of-000NN.EXT` and, on this
         machine, can be read by their owner alone.
+      one_file: there is one shard, and it is called `PREFIX.EXT`, public or not.
+
+    Attributes:
+      path: what `--output` says: the prefix, or the one file.
     """
 
     def __init__(
@@ -79,6 +86,7 @@ class OutputTarget:
         overwrite: bool = False,
         extras: Sequence[str] = (),
         public: bool = True,
+        one_file: bool = False,
     ):
         if format not in OUTPUT_FORMATS:
             raise InputError(f"--output_format: expected one of {', '.join(OUTPUT_FORMATS)}, got '{format}'")
@@ -87,14 +95,15 @@ class OutputTarget:
             raise InputError(
                 f"--output: '{prefix}' is not a prefix of file names; add a name, for example '{prefix}items'"
             )
-        if is_local(prefix) and os.path.isdir(prefix):
+        path = f"{prefix}.{OUTPUT_FORMATS[format]}" if one_file else prefix
+        if is_local(path) and os.path.isdir(path):
             raise InputError(
-                f"--output: '{prefix}' is a folder; add a name, for example '{os.path.join(prefix, 'items')}'"
+                f"--output: '{path}' is a folder; add a name, for example '{os.path.join(path, 'items')}'"
             )
         if not is_local(prefix) and any(c in prefix for c in WILDCARDS):
             raise InputError(f"--output: '{prefix}' must not hold wildcards")
         check_prefix(prefix)
-        self.prefix = prefix
+        self.prefix, self.path, self.one_file = prefix, path, one_file
         self.format = format
         self.overwrite = overwrite
         self.extras = tuple(extras)
@@ -105,6 +114,29 @@ class OutputTarget:
         self._inputs: tuple[str, ...] = ()
         #: For the ledger, with the files of `describe_staged`; `commit` adds the day.
         self.release: Release | None = None
+
+    @classmethod
+    def asked(cls, output: str, format: str | None, files: int | None = None, **more: Any) -> OutputTarget:
+        """The output that flags ask for.
+
+        Args:
+          output: a prefix, or a file with the extension of a format (`--output`).
+          format: `--output_format`; None: that of the file, or Parquet.
+          files: `--num_output_shards`.
+          more: as of the class.
+
+        Raises:
+          InputError: the flags contradict each other.
+        """
+        prefix, named = output_named(output)
+        if named is None:
+            return cls(output, format or "parquet", **more)
+        fix = f"drop it, or give a prefix such as --output={prefix}"
+        if format not in (None, named):
+            raise InputError(f"--output_format={format} is not the format of --output={output}: {fix}")
+        if files not in (None, 1):
+            raise InputError(f"--num_output_shards={files}: --output={output} is one file: {fix}")
+        return cls(prefix, named, one_file=True, **more)
 
     def stage_below(self, temp_location: str) -> None:
         """Stage where run folders lie, on a store that knows no owners of files: its policy closes that place, and that
@@ -135,7 +167,7 @@ class OutputTarget:
         for flag, path in (writes or {}).items():
             if identity(path) in inputs_read:
                 raise InputError(f"{flag}: '{path}' is an input of this run; name another file")
-            check_not_output(flag, path, self.prefix, self.extras)
+            check_not_output(flag, path, self.path, self.extras)
         self._check_free(existing, "exists")
         self._check_writable()
 
@@ -208,10 +240,13 @@ class OutputTarget:
 
     def existing(self) -> list[str]:
         """Files where this output goes: ledger, commit under way, further files, shards of any number and format."""
-        further = {f"{self.prefix}.{name}" for name in self.extras}
+        further = {f"{self.prefix}.{name}" for name in self.extras} | (
+            {self.path} if self.one_file else set()
+        )
         ledger = read_ledger(self.prefix)
         if ledger is not None:
-            further.update(_extras_named(self.prefix, ledger))
+            one_file = shards_named(self.prefix, ledger) if _is_one_file(ledger) else []
+            further.update(_extras_named(self.prefix, ledger), one_file)
         marks = [self.ledger_path, self._journal_path, *sorted(further)]
         shards = [path for public in (True, False) for path in _shards_of(_stem(self.prefix, public))]
         return [path for path in marks if FileSystems.exists(path)] + shards
@@ -318,8 +353,11 @@ class OutputTarget:
     def _places(self, ledger: Mapping[str, Any]) -> dict[str, str]:
         """Of every file that a ledger stands for: its path, and where it is staged."""
         shards, further = shards_named(self.prefix, ledger), _extras_named(self.prefix, ledger)
-        stem = _stem(self.prefix, _is_public(ledger))
-        staged = {final: FileSystems.join(self.staging, f"shard-{final[len(stem) :]}") for final in shards}
+        format = ledger["parameters"]["output"]["format"]
+        staged = {
+            final: FileSystems.join(self.staging, f"shard-{shard_name(number, len(shards), format)}")
+            for number, final in enumerate(shards)
+        }
         return staged | {final: self.staged_extra(final[len(self.prefix) + 1 :]) for final in further}
 
     def has_all(self, ledger: Mapping[str, Any]) -> bool:
@@ -375,6 +413,8 @@ class OutputTarget:
             output["extras"] = list(self.extras)
         if not self.public:
             output["public"] = False
+        if self.one_file:
+            output["one_file"] = True
         stated = ledger.stating(output=output)
         if self.release is None:
             return stated
@@ -385,7 +425,8 @@ class OutputTarget:
         """Names (`00000-of-00003.parquet`) of the staged shards, checked to be one whole set."""
         prefix = FileSystems.join(self.staging, "shard-")
         names = [path[len(prefix) :] for path in _shards_of(prefix)]
-        if not _is_whole(names) or not names[0].endswith(f".{OUTPUT_FORMATS[self.format]}"):
+        whole = _is_whole(names) and names[0].endswith(f".{OUTPUT_FORMATS[self.format]}")
+        if not whole or (self.one_file and len(names) > 1):
             raise RunnerError(
                 f"the runner lost files of the output: '{self.staging}' does not hold one whole set of shards "
                 f"({len(names)} found)"
@@ -406,13 +447,14 @@ class OutputTarget:
 
     def describe_staged(self, *, contents: bool = True) -> tuple[Shard, ...]:
         """The staged shards under the names that they will have, with what they hold if `contents`."""
-        names = self.staged_shards()
         stem = as_text(_stem(os.path.basename(self.prefix), self.public))
+        one_file = as_text(os.path.basename(self.path))
+        finals = {name: one_file if self.one_file else f"{stem}{name}" for name in self.staged_shards()}
         if not contents:
-            return tuple(Shard(f"{stem}{name}", None, None) for name in names)
+            return tuple(Shard(final, None, None) for final in finals.values())
         return tuple(
-            replace(_described(FileSystems.join(self.staging, f"shard-{name}")), name=f"{stem}{name}")
-            for name in names
+            replace(_described(FileSystems.join(self.staging, f"shard-{name}")), name=final)
+            for name, final in finals.items()
         )
 
     def abort(self) -> None:
@@ -459,6 +501,8 @@ def shards_named(prefix: str, ledger: Mapping[str, Any]) -> list[str]:
     if output is not None:
         match output:
             case {"shards": int(count), "format": str(format)} if format in OUTPUT_FORMATS:
+                if _is_one_file(ledger):
+                    return [f"{prefix}.{OUTPUT_FORMATS[format]}"]
                 stem = _stem(prefix, _is_public(ledger))
                 return [f"{stem}{shard_name(number, count, format)}" for number in range(count)]
         return []
@@ -499,6 +543,13 @@ def _stem(prefix: str, public: bool) -> str:
 
 def _is_public(ledger: Mapping[str, Any]) -> bool:
     return ledger["parameters"]["output"].get("public") is not False
+
+
+def _is_one_file(ledger: Mapping[str, Any]) -> bool:
+    match ledger["parameters"].get("output"):
+        case {"one_file": True, "shards": 1, "format": str(format)}:
+            return format in OUTPUT_FORMATS
+    return False
 
 
 def _extras_named(prefix: str, ledger: Mapping[str, Any]) -> list[str]:

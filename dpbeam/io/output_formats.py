@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from dpbeam.io.new_files import OUTPUT_FORMATS
 from dpbeam.kernels import canonical
 
-OUTPUT_FORMATS = {"parquet": "parquet", "text": "txt", "csv": "csv", "jsonl": "jsonl"}
 SHARD_NAME = re.compile(rf"(\d{{5}})-of-(\d{{5}})\.({'|'.join(OUTPUT_FORMATS.values())})")
 
 _ROWS_PER_GROUP = 1_000_000

@@ -22,7 +22,8 @@ from dpbeam.engine.beam import owner
 from dpbeam.errors import InputError, RunnerError
 from dpbeam.families.base import OutputColumn
 from dpbeam.io.files import write_atomically
-from dpbeam.io.output_formats import OUTPUT_FORMATS, shard_name, write_columns
+from dpbeam.io.new_files import OUTPUT_FORMATS
+from dpbeam.io.output_formats import shard_name, write_columns
 from dpbeam.io.spec import InputSpec
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import Kinds

@@ -76,7 +76,7 @@ class RunCharge(Uncharged):
         )
         self._say = options.say
         self._by = Actor.this(command)
-        self._digest = settings_digest(command, options, absolute(target.prefix))
+        self._digest = settings_digest(command, options, absolute(target.path))
         self.store = BudgetStore(options.budget)
         self._account = self.store.account(self._dataset)
         self._target, self._run = target, uuid.uuid4().hex
@@ -178,6 +178,7 @@ class RunCharge(Uncharged):
         target.stage(ledger.stating(account=self._mark(self._attempt)))
         output = {"format": target.format, "overwrite": target.overwrite, "extras": list(target.extras)}
         output |= {name: absolute(getattr(target, name)) for name in ("prefix", "staging")}
+        output |= {"one_file": True} if target.one_file else {}
         # If the answer is lost the entry may still be there; then nothing of the staged output may be removed.
         self._published = True
         try:
@@ -264,7 +265,11 @@ def recover(store: BudgetStore, dataset: str, release: Release, by: Actor) -> No
         )
     output = _output(release)
     target = OutputTarget(
-        output["prefix"], output["format"], overwrite=output["overwrite"], extras=output["extras"]
+        output["prefix"],
+        output["format"],
+        overwrite=output["overwrite"],
+        extras=output["extras"],
+        one_file=output.get("one_file", False),
     )
     target.staging = output["staging"]
     mark = _mark(store, dataset, release.id, release.attempt)

@@ -97,7 +97,14 @@ class Job(Generic[O]):
           InputError: the first fault found, naming its flag, file or column.
         """
         use_stores(beam_arguments)
-        target = _target(options, extras, public=public)
+        target = OutputTarget.asked(
+            options.output,
+            options.output_format,
+            options.num_output_shards,
+            overwrite=options.overwrite,
+            extras=extras,
+            public=public,
+        )
         _claim_result_file(options, target)
         charge = open_charge(command, options, target)
         files.check_counts(options)
@@ -131,6 +138,11 @@ class Job(Generic[O]):
         for note in summary.notes:
             job.say(note)
         return job
+
+    @property
+    def output_files(self) -> int | None:
+        """How many files the output is to have; None where that follows from its size."""
+        return 1 if self.target.one_file else self.options.num_output_shards
 
     @property
     def reading(self) -> tuple[InputSpec, InputSummary]:
@@ -288,12 +300,6 @@ def _claim_result_file(options: ReleaseOptions, target: OutputTarget) -> None:
     file = file_of(options.said)
     if file is not None:
         file.claim(options.said, target.extras)
-
-
-def _target(options: ReleaseOptions, extras: Sequence[str] = (), *, public: bool = True) -> OutputTarget:
-    return OutputTarget(
-        options.output, options.output_format, overwrite=options.overwrite, extras=extras, public=public
-    )
 
 
 class _StoreCounts(beam.DoFn):

@@ -324,12 +324,12 @@ class OutputOptions(JobOptions):
     group = "output"
     output: str = flag(
         "PREFIX",
-        "shards PREFIX-00000-of-000NN, ledger PREFIX.ledger.json",
+        "shards PREFIX-00000-of-000NN, ledger PREFIX.ledger.json; or one file, such as x.parquet",
         type=WRITTEN_PREFIX,
         needed=True,
         operational=True,  # its place is part of what a run is, however it is written
     )
-    output_format: str = flag("FORMAT", "parquet (default), text, csv or jsonl", value="parquet", common=True)
+    output_format: str | None = flag("FORMAT", "parquet (default), text, csv or jsonl", common=True)
     num_output_shards: int | None = flag("N", "default: one per 5 million released items or 256 MB of them")
     overwrite: bool = switch("replace earlier output of the same prefix", common=True, operational=True)
     allow_empty: bool = switch(

@@ -169,10 +169,11 @@ def _told(error: BaseException, *, parsed: bool) -> str:
 
 def _existing(command: str, said: Mapping[str, Any], charge: Mapping[str, float] | None) -> dict[str, Any]:
     """The release was out before this run."""
+    from dpbeam.io.new_files import output_named
     from dpbeam.io.output import count_released, ledger_path, read_ledger, shards_named
     from dpbeam.io.paths import local_path
 
-    prefix, released = local_path(said["output"], "--output"), {}
+    prefix, released = output_named(local_path(said["output"], "--output"))[0], {}
     try:
         ledger = read_ledger(prefix) or {"parameters": {}}
         account = ledger["parameters"].get("account") or {}

@@ -114,7 +114,7 @@ def _folder(job: Job[Any]) -> Iterator[RunFolder]:
 def _kept(job: Job[Any], ledger: Ledger, trips: int) -> Iterator[RunFolder]:
     """The run's private folder below --checkpoint."""
     paths = [*job.input_paths(), *files.lists(job.options)]
-    identity = RunIdentity.of(job.command, job.options, absolute(job.target.prefix), ledger.to_json(), paths)
+    identity = RunIdentity.of(job.command, job.options, absolute(job.target.path), ledger.to_json(), paths)
     place = job.options.checkpoint
     with checkpointed(place, job.key, identity, trips, encrypt=job.options.encrypt_intermediates) as folder:
         yield folder

@@ -90,6 +90,24 @@ def test_writing():
     assert b"".join(STORE[name] for name in names) == b"z\n" and len(STORE) == 3
 
 
+def test_one_file():
+    """It replaces what shards an earlier run with the same prefix has written, and they replace it."""
+    write("dpfake://b/out/x", [b"b", b"a"])
+    output = {"output": "dpfake://b/out/x.txt", "format": None, "overwrite": True}
+    one = OutputTarget.asked(**output)
+    one.check()
+    one.prepare()
+    STORE[f"{one.staging}/shard-00000-of-00001.txt"] = b"c\n"
+    assert one.commit(ledger_of(release=None)) == ["dpfake://b/out/x.txt", "dpfake://b/out/x.ledger.json"]
+    assert sorted(STORE) == ["dpfake://b/out/x.ledger.json", "dpfake://b/out/x.txt"]
+    write("dpfake://b/out/x", [b"z"], overwrite=True)
+    assert len(STORE) == 3 and "dpfake://b/out/x.txt" not in STORE
+    STORE.clear()
+    STORE["dpfake://b/out/x.txt"] = b"mine"
+    with pytest.raises(InputError, match=r"x\.txt' is in the way, and no ledger of dpbeam names it"):
+        OutputTarget.asked(**output).check()
+
+
 def test_refusals(monkeypatch):
     with pytest.raises(InputError) as error:
         OutputTarget("dpfake://b/out*")

@@ -21,6 +21,7 @@ from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.owner import Owner
 from dpbeam.io import output
 from dpbeam.jobs import charged, running
+from tests.jobs import conftest
 from tests.jobs.conftest import (
     ACCOUNT,
     CHECK,
@@ -276,6 +277,28 @@ class TestCutShort:
         assert "release 'night' of dataset 'logs' is out: its output is complete" in capsys.readouterr().out
         assert len(shards()) == SHARDS and release().state == "committed"
         assert main(RESOLVE) == 0 and "nothing to do" in capsys.readouterr().out
+
+    @pytest.mark.parametrize("at", [1, 2])
+    @pytest.mark.parametrize("end", [flags("--output=out.parquet"), RESOLVE], ids=["retry", "resolve"])
+    def test_one_file_is_finished_too(self, at, end, place, monkeypatch, capsys):
+        """A retry under the prefix alone is another run."""
+        monkeypatch.setattr(conftest, "SHARDS", 1)
+        when_run(monkeypatch, draw)
+        with monkeypatch.context() as broken:
+            broken.setattr(
+                output, "rename", fails_at(output.rename, at, OSError(28, "No space left on device"))
+            )
+            assert main(flags("--output=out.parquet")) == 1
+        when_run(monkeypatch, lambda: pytest.fail("ran"))
+        assert main(flags()) == 2 and "--release_id" in capsys.readouterr().err
+        assert main(end) == 0 and release().state == "committed"
+        assert sorted(glob.glob("out*")) == ["out.ledger.json", "out.parquet"]
+        assert main(["verify", "out.ledger.json", "--contents"]) == 0
+        assert main(flags("--output=out.parquet", "--result_file=r.json")) == 0
+        assert json.loads(pathlib.Path("r.json").read_text())["outputs"] == ["out.parquet"]
+        pathlib.Path("out.parquet").write_bytes(b"other")
+        assert main(flags("--output=out.parquet")) == 2
+        assert "out.parquet' is not what was published" in capsys.readouterr().err
 
     def test_a_dry_run_changes_nothing(self, place, monkeypatch, capsys):
         seen = self.cut_short(monkeypatch, 2)
