@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpbeam.errors import InputError, advice
+from dpbeam.io.nested import level_missing, type_at
 from dpbeam.io.tokens import Tokenizer
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import Kinds, is_list
@@ -180,9 +181,12 @@ def schema_types(spec: InputSpec, schema: pa.Schema, path: str) -> tuple[str | N
     Raises:
       InputError: a column is missing, occurs twice or has a type that is not read.
     """
-    if any(schema.names.count(name) != 1 for name in spec.columns):
-        raise spec.no_columns(path, schema.names, schema.names)
-    types = {name: column_type(spec, name, schema.field(name).type, path) for name in spec.columns}
+    held = {name: type_at(schema, name) for name in spec.columns if schema.names.count(name) < 2}
+    missing = [name for name in spec.columns if held.get(name) is None]
+    if missing:
+        nested = [name for name, kind in held.items() if kind is not None and name not in schema.names]
+        raise spec.no_columns(path, [*schema.names, *nested], schema.names, level_missing(schema, missing[0]))
+    types = {name: column_type(spec, name, kind, path) for name, kind in held.items() if kind is not None}
     user = None if spec.user_column is None else types[spec.user_column]
     return user, tuple(types[name] for name in spec.item_columns)
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.io.formats.base import Format, Look, Piece
+from dpbeam.io.nested import getter, type_at
 from dpbeam.io.rows import Counts, Rows, check_types, schema_types
 from dpbeam.io.streams import open_input
 from dpbeam.kernels.canonical import Kinds, decimal_text
@@ -69,15 +70,13 @@ class Avro(Format):
             records = _reader(file)
             schema = _schema(records.writer_schema)
         check_types(path, spec, schema_types(spec, schema, path), kinds)
-        columns = {name: schema.field(name).type for name in spec.columns}
+        columns = {name: (getter(name), type_at(schema, name)) for name in spec.columns}
         while True:
             with _reading(path):
                 batch = list(itertools.islice(records, _ROWS))
             if not batch:
                 return
-            arrays = {
-                name: _array([record[name] for record in batch], kind) for name, kind in columns.items()
-            }
+            arrays = {name: _array(list(map(get, batch)), kind) for name, (get, kind) in columns.items()}
             user = None if spec.user_column is None else arrays[spec.user_column]
             yield Rows(user, [arrays[name] for name in spec.item_columns], _where(path, first), path=path)
             first += len(batch)
@@ -126,6 +125,8 @@ def _type(schema: Any, named: dict[str, pa.DataType]) -> pa.DataType:
     if schema["type"] == "array":
         items = _type(schema["items"], named)
         return _OTHER if pa.types.is_null(items) else pa.large_list(items)
+    if schema["type"] == "record":
+        return pa.struct([(field["name"], _type(field["type"], named)) for field in schema["fields"]])
     arrow = _TYPES.get(schema["type"], _OTHER) if isinstance(schema["type"], str) else _OTHER
     if schema.get("logicalType") in _LOGICAL:
         arrow = _LOGICAL[schema["logicalType"]]

@@ -10,7 +10,7 @@ error even where bad rows are skipped, for a chance first row must not decide wh
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -21,6 +21,7 @@ import pyarrow as pa
 from dpbeam.errors import InputError
 from dpbeam.io.formats.base import Format, Look, Piece
 from dpbeam.io.lines import Chunk, chunks, count_lines
+from dpbeam.io.nested import NoObjectError, depth_of, getter
 from dpbeam.io.rows import NOT_UTF_8, Counts, Rows, refuse_row
 from dpbeam.io.streams import open_input
 from dpbeam.kernels.canonical import BYTES, INT, STRING, Kinds, invalid_utf8
@@ -83,6 +84,7 @@ class _Reader:
         self._user = kinds.user
         self._items = (NUMBER,) * len(spec.numbers) or kinds.item
         self._counts = counts
+        self._get = {name: getter(name) for name in spec.columns}
 
     def rows(self, chunk: Chunk) -> Rows | None:
         lines = chunk.data.split(b"\n")
@@ -105,11 +107,11 @@ class _Reader:
         spec = self._spec
         user = None
         if spec.user_column is not None and self._user is not None:
-            user = _scalars([row.get(spec.user_column) for row in rows], self._user)
+            user = _scalars(list(map(self._get[spec.user_column], rows)), self._user)
         items = []
         for name, kind in zip(spec.item_columns, self._items):
             make = self._lists if name in spec.lists else _scalars
-            items.append(make([row.get(name) for row in rows], kind))
+            items.append(make(list(map(self._get[name], rows)), kind))
         return user, items
 
     def _lists(self, values: list[list | None], kind: str) -> pa.Array:
@@ -147,14 +149,18 @@ class _Reader:
         if type(row) is not dict:
             return f"{_JSON[type(row)]} where an object is expected"
         spec = self._spec
+        try:
+            values = {name: get(row) for name, get in self._get.items()}
+        except NoObjectError as no_object:
+            return f"column '{no_object.at}' holds {_JSON[type(no_object.value)]} where an object is expected"
         if spec.user_column is not None and self._user is not None:
-            user = row.get(spec.user_column)
+            user = values[spec.user_column]
             if fault := _fault(spec.user_column, user, self._user):
                 if type(user) in (str, int) and type(user) not in _PYTHON[self._user]:
                     raise _MixedTypes(f"{fault}; ids must have one type throughout, convert them")
                 return fault
         for name, kind in zip(spec.item_columns, self._items):
-            value, listed = self._as_list(row.get(name)), name in spec.lists
+            value, listed = self._as_list(values[name]), name in spec.lists
             if listed and value is not None and type(value) is not list:
                 return f"column '{name}' holds {_JSON[type(value)]} where a list is expected"
             for item in (value or ()) if listed else (value,):
@@ -197,29 +203,51 @@ def _look_at(path: str, file: BinaryIO, spec: InputSpec) -> Look:
     seen = 0
     names: set[str] = set()
     common: set[str] = set()
+    depths = dict.fromkeys(spec.columns, 0)
+    getters = {name: getter(name) for name in spec.columns}
+
+    def kinds_at(row: dict, name: str) -> set[str]:
+        try:
+            return _kinds(getters[name](row))
+        except NoObjectError:  # a bad row
+            return set()
+
     for row in _objects(path, file):
         seen += 1
         if seen <= _LOOK_AT:
             names.update(row)
             common = set(row) if seen == 1 else common & set(row)
+            depths = {name: max(depth, depth_of(row, name)) for name, depth in depths.items()}
             for name, kinds in values.items():
-                kinds.update(_kinds(row.get(name)))
+                kinds.update(kinds_at(row, name))
         if spec.user_column is not None:
-            user = user or next(iter(_kinds(row.get(spec.user_column))), None)
+            user = user or next(iter(kinds_at(row, spec.user_column)), None)
         if seen >= _LOOK_AT or all(STRING in kinds for kinds in values.values()):
             if seen == _LOOK_AT:
-                _check_present(path, spec, names, common)
+                _check_present(path, spec, names, common, depths)
             if user or spec.user_column is None:
                 break
     if seen:
         # The keys of one row alone may be its content.
-        _check_present(path, spec, names, common if seen > 1 else set())
+        _check_present(path, spec, names, common if seen > 1 else set(), depths)
     return Look(user, values=values)
 
 
-def _check_present(path: str, spec: InputSpec, names: set[str], common: set[str]) -> None:
-    if not names.issuperset(spec.columns):
-        raise spec.no_columns(path, sorted(names), sorted(common))
+def _check_present(
+    path: str, spec: InputSpec, names: set[str], common: set[str], depths: Mapping[str, int]
+) -> None:
+    """Refuse a file whose first rows have nothing at a name.
+
+    Args:
+      names, common: keys of any of the rows, and of all; depths: levels of each name that some row has.
+    """
+    missing = [name for name, depth in depths.items() if depth <= name.count(".")]
+    if not missing:
+        return
+    *above, level = missing[0].split(".")[: depths[missing[0]] + 1]
+    hint = f"; '{'.'.join(above)}' has no field '{level}'" if above else ""
+    reached = names | (depths.keys() - set(missing))
+    raise spec.no_columns(path, sorted(reached), sorted(common), hint)
 
 
 def _objects(path: str, file: BinaryIO) -> Iterator[dict]:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from dpbeam.errors import InputError, advice
 from dpbeam.io.formats.base import Format, Look, Piece
+from dpbeam.io.nested import column_at, type_at
 from dpbeam.io.rows import ROWS_PER_BATCH, Counts, Rows, check_types, schema_types
 from dpbeam.io.streams import open_input
 from dpbeam.kernels.canonical import Kinds
@@ -107,7 +108,7 @@ class ParquetInput:
         columns = self._spec.table.columns if self._spec.table else ()
         ids = {column.name: column.field_id for column in columns if column.field_id is not None}
         if not ids:
-            return {name: name for name in wanted if name in schema.names}
+            return {name: name for name in wanted if type_at(schema, name) is not None}
         names = {int((field.metadata or {}).get(_FIELD_ID, -1)): field.name for field in schema}
         if -1 in names:
             raise InputError(f"{self._path}: a column has no field id: such files of a table are not read")
@@ -193,7 +194,7 @@ class ParquetInput:
                 if value is None:
                     return pa.nulls(table.num_rows, kind)
                 return pa.repeat(pa.scalar(value).cast(kind), table.num_rows)
-            values = table.column(self._stored[name])
+            values = column_at(table, self._stored[name])
             if pa.types.is_dictionary(values.type):
                 values = values.unify_dictionaries()
             elif pa.types.is_string(values.type):
@@ -229,17 +230,26 @@ class ParquetInput:
     def _dictionary_columns(self) -> list[str]:
         """Leaf paths of the columns to be read as dictionaries: byte strings that are stored so.
 
-        To make dictionaries of others costs less later, for fewer rows at once. Text to tokenise is read plain.
+        To make dictionaries of others costs less later, for fewer rows at once. Text to tokenise is read plain, and so
+        are fields of structs, of which Arrow makes no dictionaries.
         """
         spec = self._spec
         columns = [name for name in spec.item_columns if spec.tokenizer is None and name not in spec.numbers]
         if spec.layout == "pairs" and spec.user_column is not None:
             columns.append(spec.user_column)
         columns = [name for name in columns if self._mostly_indices(name)]
+        in_structs = [
+            f"{field.name}.{inner.name}"
+            for field in self._file.schema_arrow
+            if pa.types.is_struct(field.type)
+            for inner in field.type
+        ]
         return [
             column.path
             for column in self._leaf_columns()
-            if _below(column.path, self._in_file(columns)) and column.physical_type == "BYTE_ARRAY"
+            if _below(column.path, self._in_file(columns))
+            and not _below(column.path, in_structs)
+            and column.physical_type == "BYTE_ARRAY"
         ]
 
     def _mostly_indices(self, name: str) -> bool:
