@@ -22,10 +22,9 @@ from dpbeam.io.paths import (
     check_no_device,
     check_no_folder,
     check_text,
-    is_data,
+    files_in_store,
     is_local,
     is_pipe,
-    is_wild,
     local_files,
     local_path,
     no_file,
@@ -103,7 +102,6 @@ def _match(pattern: str, flag: str, pipes: bool) -> list[InputFile]:
             raise InputError(f"{flag}: '{pattern}' is a pipe; name a file")
         check_no_device(pattern, flag)
         return [InputFile(pattern, 0)]
-    wild = is_wild(pattern)
     missing = missing_filesystem(pattern)
     if missing:
         raise InputError(f"{flag}: cannot look up '{pattern}': {missing}")
@@ -111,9 +109,7 @@ def _match(pattern: str, flag: str, pipes: bool) -> list[InputFile]:
         if is_local(pattern):
             files = [InputFile(path, os.path.getsize(path)) for path in local_files(pattern)]
         else:
-            listed = FileSystems.match([pattern])[0].metadata_list
-            files = [InputFile(m.path, int(m.size_in_bytes)) for m in listed]
-            files = [file for file in files if not wild or is_data(file.path, pattern)]
+            files = [InputFile(*file) for file in files_in_store(pattern)]
     except (OSError, ValueError, ImportError) as error:
         raise refusal(f"{flag}: cannot look up '{pattern}': {reason(error)}", error) from None
     if not files:

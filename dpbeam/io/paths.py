@@ -1,7 +1,7 @@
 """What a path says before anything is opened: its filesystem and compression, the files that it means here.
 
-Needs no Beam, so that a wrong flag is refused at once. A path on this machine may begin with `~` and may be a `file://`
-URL; `-` and pipes are read once, and so have to be copied where workers read them (`dpbeam.io.spool`).
+Needs no Beam for paths of this machine, so that a wrong flag is refused at once. Such a path may begin with `~` and may
+be a `file://` URL; `-` and pipes are read once, and so have to be copied where workers read them (`dpbeam.io.spool`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from dpbeam.errors import InputError, visible
 
 STDIN = "-"
 _IN_FOLDER = "**/[!_.]*"
+_IN_STORE = "[!_.]**"  # where ** goes through slashes
+_IN_FOLDERS = (_IN_FOLDER, _IN_STORE)
 WILDCARDS = "*?["
 
 
@@ -140,33 +142,76 @@ def is_data(path: str, pattern: str) -> bool:
     """Whether a file that a wildcard matched is data: no leading dot, as in a shell, and no marker of Hadoop's; in a
     folder of the input no leading underscore either, as to other tools."""
     name = name_of(path)
-    if pattern.endswith(_IN_FOLDER):
-        below = os.path.relpath(path, _folder_of(pattern)).split(os.sep)
-        return not any(part.startswith((".", "_")) for part in below)
+    if pattern.endswith(_IN_FOLDERS):
+        folder = _folder_of(pattern)
+        below = (
+            os.path.relpath(path, folder).split(os.sep)
+            if is_local(path)
+            else path[len(folder) + 1 :].split("/")
+        )
+        return bool(below[-1]) and not any(part.startswith((".", "_")) for part in below)
     hidden = name.startswith(".") and not name_of(pattern).startswith(".")
     return not hidden and name not in _MARKERS
 
 
 def of_folder(path: str) -> str:
-    """The pattern of the files in a folder of this machine and in those below it; other paths as they are."""
-    return os.path.join(glob.escape(path), _IN_FOLDER) if is_local(path) and os.path.isdir(path) else path
+    """The pattern of the files in a folder, here or on a store, and in those below it; other paths as they are.
+
+    A path on a store is a folder where no object has that name and some have names below it.
+    """
+    if is_local(path):
+        return os.path.join(glob.escape(path), _IN_FOLDER) if os.path.isdir(path) else path
+    from dpbeam.storage import FileSystems
+
+    folder = path.rstrip("/")
+    if is_wild(path):
+        return path
+    try:
+        is_folder = not FileSystems.exists(path) and FileSystems.match([f"{folder}/**"], [1])[0].metadata_list
+    except (OSError, ValueError, ImportError):
+        return path  # who looks up its files says what is wrong
+    return f"{folder}/{_IN_STORE}" if is_folder else path
+
+
+def in_folder_of_store(pattern: str) -> list[str]:
+    """The files of a pattern that `of_folder` gives for a folder on a store; none of other patterns."""
+    return [path for path, _ in files_in_store(pattern)] if pattern.endswith(_IN_STORE) else []
+
+
+def files_in_store(pattern: str) -> list[tuple[str, int]]:
+    """(path, size in bytes) of the files on a store that a pattern means.
+
+    Raises: OSError, ValueError or ImportError: they cannot be looked up.
+    """
+    return [file for file in _listed(pattern) if not is_wild(pattern) or is_data(file[0], pattern)]
+
+
+def _listed(pattern: str) -> list[tuple[str, int]]:
+    from dpbeam.storage import FileSystems
+
+    return [(m.path, int(m.size_in_bytes)) for m in FileSystems.match([pattern])[0].metadata_list]
 
 
 def left_out(pattern: str) -> int:
     """How many files `of_folder` leaves out for their names, or for those of their folders; 0 of other patterns."""
-    if not pattern.endswith(_IN_FOLDER):
+    if not pattern.endswith(_IN_FOLDERS):
         return 0
+    if not is_local(pattern):
+        all_files = [path for path, _ in _listed(f"{_folder_of(pattern)}/**") if not path.endswith("/")]
+        return len(all_files) - len(files_in_store(pattern))
     every = sum(len(files) for _, _, files in os.walk(_folder_of(pattern)))
     return every - len(local_files(pattern))
 
 
 def _folder_of(pattern: str) -> str:
+    if not is_local(pattern):
+        return pattern.removesuffix(_IN_STORE).rstrip("/")
     return re.sub(r"\[([*?[])\]", r"\1", pattern.removesuffix(_IN_FOLDER)).rstrip(os.sep) or os.sep
 
 
 def no_file(pattern: str, flag: str) -> InputError:
     """The error for a pattern without files."""
-    if pattern.endswith(_IN_FOLDER):
+    if pattern.endswith(_IN_FOLDERS):
         return InputError(f"{flag}: the folder '{_folder_of(pattern)}' holds no file to read")
     what = "no file matches" if is_wild(pattern) else "no such file:"
     return InputError(f"{flag}: {what} '{pattern}'")

@@ -13,6 +13,7 @@ from dpbeam.errors import InputError
 from dpbeam.io.files import identity, match_files
 from dpbeam.io.output import OutputTarget
 from dpbeam.io.sinks import OutputColumns, WriteReleased
+from dpbeam.io.sources import preflight
 from tests.support.input import pairs_spec
 from tests.support.objects import STORE, FakeStore
 from tests.support.releases import ledger_of
@@ -40,6 +41,31 @@ def test_reading(read):
     with pytest.raises(InputError) as error:
         read(pairs_spec("dpfake://b/none.csv"))
     assert str(error.value) == "--input: no such file: 'dpfake://b/none.csv'"
+
+
+def test_a_folder(read):
+    """Its files of one format, at any depth, but those whose names other tools hide."""
+    for name in ("logs/a.csv", "logs/2026/b.csv", "logs/_SUCCESS", "logs/_temporary/c.csv", "logs/.d.csv"):
+        STORE[f"dpfake://b/{name}"] = f"user,item\nu,{name}\n".encode()
+    STORE["dpfake://b/logs/2026/"] = b""  # what consoles make of a folder
+    STORE["dpfake://b/logs2.csv"] = b"user,item\nu,another\n"
+    for folder in ("dpfake://b/logs", "dpfake://b/logs/"):
+        spec = pairs_spec(folder)
+        assert spec.format == "csv"
+        assert {item for _, item in read(spec)[0]} == {"logs/a.csv", "logs/2026/b.csv"}
+        (note,) = preflight(spec).notes
+        assert note == "input: 3 files whose names begin with a dot or an underscore are left out"
+    STORE["dpfake://b/logs/e.jsonl"] = b"{}"
+    with pytest.raises(InputError, match=r"e\.jsonl' is jsonl; one job reads one format"):
+        pairs_spec("dpfake://b/logs")
+    STORE["dpfake://b/none/_x.csv"] = b""
+    with pytest.raises(InputError) as error:
+        read(pairs_spec("dpfake://b/none", format="csv"))
+    assert str(error.value) == "--input: the folder 'dpfake://b/none' holds no file to read"
+    STORE["dpfake://b/t.csv/part-0.csv"] = b"user,item\nu,part\n"
+    assert set(read(pairs_spec("dpfake://b/t.csv"))[0]) == {("u", "part")}
+    STORE["dpfake://b/t.csv"] = b"user,item\nu,file\n"  # an object of that name is what is meant
+    assert set(read(pairs_spec("dpfake://b/t.csv"))[0]) == {("u", "file")}
 
 
 def test_a_remote_file_is_read_once():

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from dpbeam.errors import InputError
 from dpbeam.io.paths import (
     check_no_folder,
+    in_folder_of_store,
     is_local,
     is_pipe,
     local_files,
@@ -109,7 +110,9 @@ def format_of(path: str) -> str | None:
 
 
 def _files_or_none(pattern: str, flag: str) -> list[str]:
-    if not is_local(pattern) or is_pipe(pattern):
+    if not is_local(pattern):
+        return in_folder_of_store(pattern)
+    if is_pipe(pattern):
         return []
     files = sorted(local_files(pattern))
     if not files:
