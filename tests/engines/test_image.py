@@ -143,7 +143,7 @@ def test_it_holds_what_the_lock_says_and_no_more(image, tmp_path):
 @pytest.mark.engines
 @pytest.mark.slow
 def test_nothing_is_compiled_at_its_start(image, tmp_path, capsys):
-    """Without bytecode a worker takes three times as long to start. Prints those of lab/docs/reference/beam_costs.md."""
+    """Without bytecode a worker takes three times as long to start. Prints those of beam_costs.md."""
     packages = next((image / "lib").iterdir()) / "site-packages"
     compiled = {path.name.partition(".")[0] for path in (packages / "dpbeam/cli/__pycache__").iterdir()}
     assert compiled == {path.stem for path in (packages / "dpbeam/cli").glob("*.py")}
