@@ -60,7 +60,7 @@ class ListedCounts(SummedCounts):
             return super().decide(trip, state, summaries, draw)
         beyond = isinstance(self.inner, CountedProgram)
         listed = gather(summaries, self.domain, draw.run_key, beyond=beyond)
-        noisy = listed.weights + draw.noise(listed.fp)
+        noisy = draw.noisy(listed.weights, listed.fp)
         count, deviation = self.noises_of_counts.counts(noisy, float(state[USERS_PER_WEIGHT][0]))
         numbers = {NOISY_COUNT: count, DEVIATION: deviation}
         broadcast = {OTHERS: state[OTHERS]} if self.others else {}

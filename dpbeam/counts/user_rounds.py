@@ -121,8 +121,8 @@ class UserRounds(Extended):
         edges = bucket_edges(size)
         exact = sum((part[_USERS] for part in summaries), np.zeros(len(edges), np.int64))
         fp = np.stack((np.arange(len(edges)), np.zeros(len(edges))), axis=1).astype(np.uint64)
-        way = self.choose_way((exact * UNITS + draw.noise(fp)) / UNITS, size)
+        way = self.choose_way(draw.noisy(exact * UNITS, fp) / UNITS, size)
         if self.others:
             units = sum((part[OTHERS] for part in summaries), np.zeros(1, np.int64)) * UNITS
-            way[OTHERS] = np.rint((units + draw.noise(_OTHERS_FP)) / UNITS).astype(np.int64)
+            way[OTHERS] = np.rint(draw.noisy(units, _OTHERS_FP) / UNITS).astype(np.int64)
         return way, way

@@ -164,24 +164,25 @@ class Draw:
         """Shares of the filter that were taken, on this trip and before."""
         return tuple(self._spent)
 
-    def noise(self, fp: np.ndarray) -> np.ndarray:
-        """The stated noise of this trip for each fingerprint, (n, 2) uint64 -> (n,) int64 in units of 2^-30.
+    def noisy(self, exact: np.ndarray, fp: np.ndarray) -> np.ndarray:
+        """Exact numbers with the stated noise of this trip.
+
+        Args:
+          exact: (n,) int64 in units of 2^-30; fp: (n, 2) uint64 fingerprints of what they are numbers of.
 
         Raises:
           ValueError: the program states none, or states noise under a filter.
         """
         if self._spec is None or self._spec.filtered:
             raise ValueError("the program states no hub noise of a scale of its own for this trip")
-        return self._keys.noise(self._spec, fp, "hub")
+        return exact + self._keys.noise(self._spec, fp, "hub")
 
-    def filtered_noise(self, share: float, fp: np.ndarray) -> np.ndarray:
-        """Noise that takes a share of the filter, for each fingerprint; at most once a trip.
+    def noisy_within(self, share: float, exact: np.ndarray, fp: np.ndarray) -> np.ndarray:
+        """Exact numbers with noise that takes a share of the filter; at most once a trip.
 
         Args:
           share: a function of what is public, in (0, 1].
-
-        Returns:
-          (n,) int64 in units of 2^-30.
+          exact, fp: as of `noisy`.
 
         Raises:
           BudgetExceededError: the filter has no such share left; nothing is drawn.
@@ -196,7 +197,7 @@ class Draw:
             whole.spend(before)
         whole.spend(share)
         self._spent.append(float(share))
-        return self._keys.noise(self._spec.share(share, self._trip), fp, "hub")
+        return exact + self._keys.noise(self._spec.share(share, self._trip), fp, "hub")
 
 
 @dataclass(frozen=True)

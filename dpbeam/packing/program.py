@@ -104,8 +104,7 @@ class PackingProgram(Program):
         demand = np.zeros(self.plan.size, np.int64)
         for summary in summaries:
             demand += summary["demand"]
-        noise = draw.filtered_noise(share / WHOLE, self._places())
-        noisy = (demand << (UNIT_BITS - GRID_BITS)) + noise
+        noisy = draw.noisy_within(share / WHOLE, demand << (UNIT_BITS - GRID_BITS), self._places())
         counts = int(state["taken"][0]) >= self.plan.settled_units
         theta = step(state["theta"], self._target - noisy, self._step_size(trip, noisy))
         after: Columns = {

@@ -18,6 +18,7 @@ grid.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -129,7 +130,7 @@ class GaussRank:
         counts: np.ndarray,
         weights: np.ndarray,
         fp: np.ndarray,
-        noise: np.ndarray,
+        noisy: Callable[[np.ndarray], np.ndarray],
         key: RunKey,
         label: str = "top-k",
     ) -> np.ndarray:
@@ -138,11 +139,11 @@ class GaussRank:
         Args:
           way: from `choose_way`.
           counts: (d,) users per item; weights: (d,) clipped sums in units of 2^-30, where the way is a clip.
-          fp: (d, 2) fingerprints; noise: (d,) the stated noise, in units of 2^-30.
+          fp: (d, 2) fingerprints; noisy: adds the stated noise to (d,) sums in units of 2^-30.
         """
         if way == GUMBEL:
             return cdp_peel(counts, fp, self.k, self.epsilon0, key, f"{label}/{self.name}")
-        return largest_positions(self.sums(way, counts, weights) + noise, fp, self.k)
+        return largest_positions(noisy(self.sums(way, counts, weights)), fp, self.k)
 
     def sums(self, way: int, counts: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """(d,) what the noise of a clip, or of CENTRED, is added to, in units of 2^-30.
@@ -169,7 +170,7 @@ class GaussRank:
         counts, fingerprint = check_histogram(counts, fingerprint, self.k)
         way = self.choose_way(None, len(counts))
         noise = Keys(key).noise(self.noise, fingerprint, f"{label}/{self.name}")
-        return self.rank(way, counts, counts, fingerprint, noise, key, label)
+        return self.rank(way, counts, counts, fingerprint, lambda sums: sums + noise, key, label)
 
 
 def centred_units(d: int) -> int:

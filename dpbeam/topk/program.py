@@ -194,7 +194,7 @@ class RankProgram(UserRounds, TopKProgram):
                 gathered.counts,
                 gathered.weights,
                 gathered.fp,
-                draw.noise(gathered.fp),
+                lambda sums: draw.noisy(sums, gathered.fp),
                 draw.run_key,
             )
         return _remembered(answer(self.plan, gathered, positions, draw.run_key)), {}

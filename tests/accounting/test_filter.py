@@ -16,6 +16,7 @@ from dpbeam.engine.program import Keys
 from tests.support.running import key
 
 FP = np.array([[1, 0], [2, 0]], np.uint64)
+NONE = np.zeros(len(FP), np.int64)
 
 
 @settings(max_examples=200)
@@ -74,34 +75,34 @@ def draw(spent=(), trip=3):
 
 
 def test_a_draw_is_noise_of_the_share_s_scale():
-    noise = draw().filtered_noise(0.25, FP)
+    noise = draw().noisy_within(0.25, NONE, FP)
     spec = NoiseSpec("gaussian", FilteredNoise(2.0, 3.0).scale_of(0.25), 4)
     assert (noise == Keys(key("filter")).noise(spec, FP, "hub")).all()
     assert spec.scale == pytest.approx(12.0)
 
 
 def test_trips_draw_apart():
-    assert (draw(trip=1).filtered_noise(0.25, FP) != draw(trip=2).filtered_noise(0.25, FP)).all()
+    assert (draw(trip=1).noisy_within(0.25, NONE, FP) != draw(trip=2).noisy_within(0.25, NONE, FP)).all()
 
 
 def test_what_would_overrun_the_filter_is_not_drawn():
     hub_draw = draw(spent=(0.5, 0.25))
     with pytest.raises(BudgetExceededError):
-        hub_draw.filtered_noise(0.2500001, FP)
+        hub_draw.noisy_within(0.2500001, NONE, FP)
     assert hub_draw.spent == (0.5, 0.25)
-    hub_draw.filtered_noise(0.25, FP)
+    hub_draw.noisy_within(0.25, NONE, FP)
     assert hub_draw.spent == (0.5, 0.25, 0.25)
 
 
 def test_a_trip_draws_once():
     hub_draw = draw()
-    hub_draw.filtered_noise(0.1, FP)
+    hub_draw.noisy_within(0.1, NONE, FP)
     with pytest.raises(ValueError, match="this trip has drawn"):
-        hub_draw.filtered_noise(0.1, FP)
+        hub_draw.noisy_within(0.1, NONE, FP)
 
 
 def test_a_filter_and_a_scale_are_not_mixed_up():
     with pytest.raises(ValueError, match="no hub noise of a scale"):
-        draw().noise(FP)
+        draw().noisy(NONE, FP)
     with pytest.raises(ValueError, match="no noise under a filter"):
-        Keys(key("filter")).hub(NoiseSpec("gaussian", 2.0)).filtered_noise(0.1, FP)
+        Keys(key("filter")).hub(NoiseSpec("gaussian", 2.0)).noisy_within(0.1, NONE, FP)

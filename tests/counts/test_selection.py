@@ -106,7 +106,7 @@ def reference(plan, pairs=PAIRS, listed=()):
     edges = bucket_edges(d).tolist()
     exact = Counter(max(e for e in edges if e <= len(items)) for items in held.values())
     fp = np.array([[b, 0] for b in range(len(edges))], np.uint64)
-    noisy = np.array([exact[e] for e in edges]) + keys.hub(plan.program.histogram_noise).noise(fp) / UNITS
+    noisy = np.array([exact[e] for e in edges]) + keys.noise(plan.program.histogram_noise, fp, "hub") / UNITS
     clip, loss = noises.clip(noisy, d)
     sums = Counter()
     for items in held.values():
@@ -114,7 +114,7 @@ def reference(plan, pairs=PAIRS, listed=()):
             sums[item] += math.isqrt(NORM_UNITS // max(clip, len(items)))
     fp = fingerprints(keys.pairs.item, pa.array([name.encode() for name in names], pa.large_binary()))
     spec = plan.program.noise(plan.program.trips - 1)
-    noise = keys.hub(spec).noise(fp) if listed else keys.noise(spec, fp)
+    noise = keys.noise(spec, fp, "hub") if listed else keys.noise(spec, fp)
     scale = math.sqrt(clip) / (1 - loss)
     return {
         n: (round((sums[n] + int(z)) / UNITS * scale), noises.sigma * scale) for n, z in zip(names, noise)
@@ -218,7 +218,7 @@ def test_the_number_of_others_has_the_law_of_the_histogram():
         finished = run_trips(plan.program, blocks, keys)
         errors.append(others_in(plan, finished.broadcast).users - 50)
     # No bucket, (number, 0), has this noise.
-    (noise,) = keys.hub(plan.program.histogram_noise).noise(np.array([[0, 1]], np.uint64)) / UNITS
+    (noise,) = keys.noise(plan.program.histogram_noise, np.array([[0, 1]], np.uint64), "hub") / UNITS
     assert errors[-1] == round(noise)
     expected = plan.counts[0].histogram_sigma ** 2 + 1 / 12
     square = float((np.array(errors) ** 2).sum()) / expected

@@ -116,8 +116,8 @@ def test_state_that_is_not_public_stays_at_the_hub(blind):
         program = PackingProgram(made)
 
         class Draw:
-            def filtered_noise(self, share, fp, part=part):
-                return np.array([5, 7], np.int64) * ONE - (part << 30)
+            def noisy_within(self, share, exact, fp):
+                return np.array([5, 7], np.int64) * ONE
 
         summary = {"demand": np.array([part, part]) << 22, "agents": np.array([100])}
         said.append(program.decide(0, {}, [summary], Draw())[1][PRICES])
@@ -128,13 +128,14 @@ def test_no_round_draws_the_noise_of_another(monkeypatch):
     """More rounds of one share than a job has trips: equal scales, so noise that repeats itself is equal."""
     made = plan(market([30, 30, 30], 100), alpha=0.2, start_rounds=80)
     values, demands = random_rows(50, 3, 0)
-    drawn, sound = [], Draw.filtered_noise
+    drawn, sound = [], Draw.noisy_within
 
-    def watched(draw, share, fp):
-        drawn.append((share, tuple(sound(draw, share, fp).tolist())))
-        return np.array(drawn[-1][1])
+    def watched(draw, share, exact, fp):
+        noisy = sound(draw, share, exact, fp)
+        drawn.append((share, tuple((noisy - exact).tolist())))
+        return noisy
 
-    monkeypatch.setattr(Draw, "filtered_noise", watched)
+    monkeypatch.setattr(Draw, "noisy_within", watched)
     packed(made, values, demands)
     assert len(drawn) > 100 and len({share for share, _ in drawn[:80]}) == 1
     assert len({noise for _, noise in drawn}) == len(drawn)

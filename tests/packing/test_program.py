@@ -26,10 +26,10 @@ class Scripted:
     def __init__(self, noise):
         self._noise, self.shares = noise, []
 
-    def filtered_noise(self, share, fp):
+    def noisy_within(self, share, exact, fp):
         self.shares.append(Fraction(share))
         assert sum(self.shares) <= 1
-        return np.array(self._noise(len(self.shares)), np.int64)
+        return exact + np.array(self._noise(len(self.shares)), np.int64)
 
 
 def rounds(program, demand_at, draw):
@@ -103,7 +103,7 @@ def test_a_run_is_that_of_the_slow_transcription(start, margin):
     def noise(number, share):
         fp = np.zeros((3, 2), np.uint64)
         fp[:, 0] = range(3)
-        return draws.hub(made.noise, number - 1).filtered_noise(share, fp) / ONE
+        return draws.hub(made.noise, number - 1).noisy_within(share, np.zeros(3, np.int64), fp) / ONE
 
     def of_units(number):
         return noise(number, float(scripted.shares[-1])) * ONE

@@ -66,7 +66,8 @@ class GreedyCover(Program):
             names = pa.concat_arrays([empty[2], *(s["items"] for s in summaries)])
             state = {"fp": fp, "names": names, "picked": empty[0]}
         distinct, inverse = np.unique(fp, axis=0, return_inverse=True)
-        total = np.bincount(inverse.ravel(), counts, minlength=len(distinct)) * UNITS + draw.noise(distinct)
+        total = np.bincount(inverse.ravel(), counts, minlength=len(distinct)).astype(np.int64) * UNITS
+        total = draw.noisy(total, distinct)
         if trip:
             total[(distinct[:, None] == state["picked"][None]).all(axis=2).any(axis=1)] = np.iinfo(
                 np.int64

@@ -64,7 +64,7 @@ def reference(plan, pairs, domain=None):
     edges = list(bucket_edges(d))
     exact = Counter(max(e for e in edges if e <= len(items)) for items in held if items)
     fp = np.array([[b, 0] for b in range(len(edges))], np.uint64)
-    noise = keys.hub(mechanism.histogram_noise).noise(fp) / UNITS
+    noise = keys.noise(mechanism.histogram_noise, fp, "hub") / UNITS
     noisy = np.array([exact[edge] for edge in edges]) + noise
     way = mechanism.choose_way(noisy, d)
     names = sorted(inside)
@@ -80,7 +80,7 @@ def reference(plan, pairs, domain=None):
             sums[item] += (
                 math.isqrt(NORM_UNITS // max(way, len(items))) if way else 2 * math.isqrt(NORM_UNITS // d)
             )
-    drawn = keys.hub(mechanism.noise).noise(fp)
+    drawn = keys.noise(mechanism.noise, fp, "hub")
     scores = {name: sums[name] + int(z) for name, z in zip(names, drawn)}
     return way, sorted(names, key=lambda name: -scores[name])[: mechanism.k]
 

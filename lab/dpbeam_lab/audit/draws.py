@@ -141,17 +141,17 @@ class _WatchedDraw(Draw):
     def spent(self) -> tuple[float, ...]:
         return self._inner.spent
 
-    def noise(self, fp: np.ndarray) -> np.ndarray:
-        noise = self._inner.noise(fp)
-        self._drawn.add_noise((HUB, self._stated.round), self._stated, noise)
-        return noise
+    def noisy(self, exact: np.ndarray, fp: np.ndarray) -> np.ndarray:
+        noisy = self._inner.noisy(exact, fp)
+        self._drawn.add_noise((HUB, self._stated.round), self._stated, noisy - exact)
+        return noisy
 
-    def filtered_noise(self, share: float, fp: np.ndarray) -> np.ndarray:
+    def noisy_within(self, share: float, exact: np.ndarray, fp: np.ndarray) -> np.ndarray:
         """The deviation is that of the share that is taken from the filter, whatever was asked for."""
-        noise = self._inner.filtered_noise(share, fp)
+        noisy = self._inner.noisy_within(share, exact, fp)
         deviation = self._stated.sigma * self._stated.sensitivity / math.sqrt(self.spent[-1])
-        self._drawn.add_noise((HUB, self._stated.round), NoiseSpec("gaussian", deviation), noise)
-        return noise
+        self._drawn.add_noise((HUB, self._stated.round), NoiseSpec("gaussian", deviation), noisy - exact)
+        return noisy
 
 
 def smallest_seen(seen: Mapping[float, bool]) -> float | None:

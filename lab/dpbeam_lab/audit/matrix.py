@@ -78,16 +78,16 @@ class Unmet(Forwarding):
 
 
 class _Nothing(Draw):
-    """Draws nothing, as if it had."""
+    """Adds nothing, as if it had."""
 
     def __init__(self, inner: Draw):
         self.run_key = inner.run_key
 
-    def noise(self, fp: np.ndarray) -> np.ndarray:
-        return np.zeros(len(fp), np.int64)
+    def noisy(self, exact: np.ndarray, fp: np.ndarray) -> np.ndarray:
+        return exact
 
-    def filtered_noise(self, share: float, fp: np.ndarray) -> np.ndarray:
-        return self.noise(fp)
+    def noisy_within(self, share: float, exact: np.ndarray, fp: np.ndarray) -> np.ndarray:
+        return exact
 
 
 class Lower(Forwarding):

@@ -177,9 +177,9 @@ class _Dictated(Draw):
     def __init__(self, noise: np.ndarray):
         self._noise = noise
 
-    def noise(self, fp: np.ndarray) -> np.ndarray:
-        assert len(fp) == len(self._noise)
-        return self._noise
+    def noisy(self, exact: np.ndarray, fp: np.ndarray) -> np.ndarray:
+        assert len(fp) == len(exact) == len(self._noise)
+        return exact + self._noise
 
 
 def _drawn(program: RankProgram, trip: int, keys: Keys, level: float) -> tuple[NoiseSpec, float]:
@@ -297,8 +297,8 @@ class _Altered(Draw):
     def spent(self) -> tuple[float, ...]:
         return self._inner.spent
 
-    def noise(self, fp: np.ndarray) -> np.ndarray:
-        return np.rint(self._share * self._inner.noise(fp)).astype(np.int64)
+    def noisy(self, exact: np.ndarray, fp: np.ndarray) -> np.ndarray:
+        return exact + np.rint(self._share * (self._inner.noisy(exact, fp) - exact)).astype(np.int64)
 
 
 @dataclass(frozen=True)

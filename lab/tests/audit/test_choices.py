@@ -37,14 +37,14 @@ def test_a_mechanism_chooses_as_stated_and_half_more_epsilon_shows(name):
 def test_hub_noise_of_half_its_scale_shows(monkeypatch):
     """The default ranking, above `Keys.noise`."""
     made = CHOICES["gauss-rank, clip"]()
-    sound = Draw.noise
-    monkeypatch.setattr(Draw, "noise", lambda draw, fp: sound(draw, fp) // 2)
+    sound = Draw.noisy
+    monkeypatch.setattr(Draw, "noisy", lambda draw, exact, fp: exact + (sound(draw, exact, fp) - exact) // 2)
     assert made.p_value(made.runs) < ALPHA
 
 
 def test_a_ranking_without_noise_shows(monkeypatch):
     made = CHOICES["gauss-rank, centred"]()
-    monkeypatch.setattr(Draw, "noise", lambda draw, fp: np.zeros(len(fp), np.int64))
+    monkeypatch.setattr(Draw, "noisy", lambda draw, exact, fp: exact)
     assert made.p_value(made.runs) < ALPHA
 
 

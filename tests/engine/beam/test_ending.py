@@ -50,7 +50,7 @@ class Heads(Program):
 
     def decide(self, trip, state, summaries, draw):
         total = np.array([sum(int(s["heads"][0]) for s in summaries) << 30])
-        noisy = total + draw.filtered_noise(self.share, np.array([[1, 1]], np.uint64))
+        noisy = draw.noisy_within(self.share, total, np.array([[1, 1]], np.uint64))
         heard = np.concatenate([state.get("heard", np.empty(0, np.int64)), noisy])
         return {"heard": heard}, {"heard": heard, "left": np.array([1 - self.share * len(heard)])}
 

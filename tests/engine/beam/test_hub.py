@@ -168,7 +168,7 @@ def test_noise_of_the_hub_and_of_items_are_unrelated():
     """Also in a round of the same number: an item's noise in one place must tell nothing of the other."""
     keys, spec = Keys(key(KEY)), NoiseSpec("gaussian", 2.0)
     fp = np.arange(2_000, dtype=np.uint64).reshape(-1, 2)
-    hub, items = keys.hub(spec).noise(fp), keys.noise(spec, fp)
+    hub, items = keys.hub(spec).noisy(np.zeros(len(fp), np.int64), fp), keys.noise(spec, fp)
     assert (hub != items).all()
     assert abs(np.corrcoef(hub, items)[0, 1]) < 0.2  # 6 standard deviations
 
