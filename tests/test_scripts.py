@@ -24,6 +24,7 @@ SMALL = {
         "--also=gsu2",
         *(f"--skip={word}" for word in LEFT_OUT),
     ],
+    "bench_rows": ["--pairs=1000", "--repetitions=1"],
     "bench_scaling": ["relays", "--links=100"],
     "bench_hitting_set": ["rounds", "--users=1e3", "--domain=100", "--k=5"],
     "bench_topk": ["time", "--items=1e3", "--k=10", "--repetitions=1"],
