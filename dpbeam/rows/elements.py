@@ -320,9 +320,10 @@ def _name(field: Field, otherwise: str) -> str:
 def _fields(values: list[Any], name: str) -> list[Any]:
     """A field of each value; None where there is no value to look into."""
     of = {kind: _getter(kind, name) for kind in set(map(type, values))}
-    if len(of) == 1:
-        return list(map(*of.values(), values))
-    return [of[type(value)](value) for value in values]
+    if len(of) > 1:
+        return [of[type(value)](value) for value in values]
+    [get] = of.values()
+    return list(map(get, values))
 
 
 def _getter(kind: type, name: str) -> Callable[[Any], Any]:
