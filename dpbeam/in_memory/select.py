@@ -35,7 +35,7 @@ from dpbeam.kernels.pair_rules import EMPTY_ITEMS, NULL_ROWS, PairRules, Pairs, 
 from dpbeam.randomness import RunKey
 from dpbeam.selection.columns import released_columns
 from dpbeam.selection.config import SelectionConfig
-from dpbeam.selection.known import KNOWN, NEW, differences, named_release
+from dpbeam.selection.known import KNOWN, NEW, known_release
 from dpbeam.selection.ledger import one_value_of, others_in, selection_ledger
 from dpbeam.selection.sizes import choose_sizes
 from dpbeam.selectors.registry import DEFAULT_METHOD
@@ -162,7 +162,10 @@ def select(
     pairs = input_pairs(data, user, item, item_type, on_null, not_private_counts, added)
     names, kinds = pairs.names, pairs.kinds
     listed = None if public_items is None else public_list(public_items, data, user, pairs, "public_items")
-    releases = [_known_release(result, pairs.privacy_unit, key) for result in earlier]
+    releases = [
+        known_release(result.ledger, None, pairs.privacy_unit, None, insecure=key.insecure)
+        for result in earlier
+    ]
     ledger = selection_ledger(
         plan,
         input_parameters=pairs.parameters,
@@ -183,23 +186,6 @@ def select(
     released, broadcast = released_by(program, private, key)
     table = released_table(released, listed, names, kinds, added, known_items)
     return Selection(table, ledger, others_in(plan, broadcast))
-
-
-def _known_release(result: Selection, privacy_unit: str, key: RunKey) -> dict[str, Any]:
-    """A known result for the ledger.
-
-    Raises:
-      InputError: its ledger does not verify, or it is NOT PRIVATE and this call is to be.
-    """
-    try:
-        text = result.ledger.to_json()
-    except ValueError as error:
-        raise InputError(f"known: the ledger of a result does not verify: {error}") from None
-    if not (result.ledger.private or key.insecure):
-        raise InputError("known: a result is NOT PRIVATE: a fixed key made it, so its items are data")
-    for difference in differences(result.ledger, privacy_unit, None):
-        warnings.warn(f"known: a result may tell of other users: {difference}", stacklevel=4)
-    return named_release(result.ledger, text)
 
 
 def _items_of(result: Selection, names: tuple[str, ...], kinds: tuple[str, ...]) -> pa.Array:

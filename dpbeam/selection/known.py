@@ -8,8 +8,11 @@ them together compose as the runs of any dataset do (docs/explanation/privacy.md
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
+
+from dpbeam.errors import InputError
 
 if TYPE_CHECKING:
     from dpbeam.accounting.ledger import Ledger
@@ -42,6 +45,29 @@ def named_release(ledger: Ledger, text: str) -> dict[str, Any]:
     }
 
 
+def known_release(
+    ledger: Ledger, text: str | None, privacy_unit: str, dataset: str | None, *, insecure: bool
+) -> dict[str, Any]:
+    """A known release for the ledger of a run, from its own.
+
+    Args:
+      text: of its ledger; None: as `Ledger.to_json` writes it.
+      privacy_unit, dataset: of this run, as of `differences`; insecure: this run is NOT PRIVATE.
+
+    Raises:
+      InputError: its ledger does not verify, or it is NOT PRIVATE and this run is to be.
+    """
+    try:
+        written = ledger.to_json()
+    except ValueError as error:
+        raise InputError(f"known: the ledger of a release does not verify: {error}") from None
+    if not (ledger.private or insecure):
+        raise InputError("known: a release is NOT PRIVATE: a fixed key made it, so its items are data")
+    for difference in differences(ledger, privacy_unit, dataset):
+        warnings.warn(f"known: a release may tell of other users: {difference}", stacklevel=5)
+    return named_release(ledger, text or written)
+
+
 def differences(ledger: Ledger, privacy_unit: str, dataset: str | None) -> Iterator[str]:
     """Why budgets of a known release and of this run may not be of the same users; one line each.
 
@@ -60,13 +86,15 @@ def differences(ledger: Ledger, privacy_unit: str, dataset: str | None) -> Itera
 
 
 def known_cost(ledger: Ledger) -> str | None:
-    """What the known releases of a ledger have cost, as text; None where it names none.
+    """What the known releases of a ledger have cost, as text; None where there are none.
 
     Raises: ValueError if it does not name them as `named_release` does.
     """
     known = ledger.parameters.get(KNOWN)
     if known is None:
         return None
+    if known == []:
+        return "no cost here, as no ledger of them was named"
     try:
         epsilon, delta = (sum(float(release[name]) for release in known) for name in ("epsilon", "delta"))
         digests = ", ".join(str(release["ledger_sha256"])[:12] for release in known)

@@ -109,6 +109,11 @@ class PipelineRun:
         run = self._said.get("run")
         return "insecure_test_key" in self._said or (run is not None and run.insecure_key)
 
+    @property
+    def dataset(self) -> str | None:
+        """Whose account is charged."""
+        return self._said.get("dataset")
+
     def begin(self, pcoll: PCollection, ledger: Ledger, command: str) -> BegunRun:
         """Add what has to come before all stages.
 

@@ -13,12 +13,13 @@ import pyarrow.compute as pc
 from apache_beam.pvalue import AsList, PCollection
 from typing_extensions import Unpack
 
-from dpbeam.accounting.arguments import instance, integer, number, truth
+from dpbeam.accounting.arguments import file_path, instance, integer, number, truth
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.release import Others
 from dpbeam.counts.gathered import public_domain
 from dpbeam.engine.beam.blocks import SubsamplePerUser
 from dpbeam.engine.beam.graph import RunProgram
+from dpbeam.engine.beam.ledger_file import read_file
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.engine.beam.trip_files import last_broadcast
 from dpbeam.engine.program import Program, replies_by_link
@@ -30,7 +31,7 @@ from dpbeam.rows.lists import ListedItems
 from dpbeam.rows.released import ReleasedFields
 from dpbeam.selection.columns import arrow_fields
 from dpbeam.selection.config import SelectionConfig
-from dpbeam.selection.known import KNOWN
+from dpbeam.selection.known import KNOWN, known_release
 from dpbeam.selection.ledger import one_value_of, others_in
 from dpbeam.selection.pipeline_run import PipelineRun, RunArguments, of_run
 from dpbeam.selection.plan import SelectionPlan, make_plan
@@ -166,9 +167,14 @@ class ProgramTransform(beam.PTransform):
             self.plan,
             input_parameters=self._fields.stated,
             fixed_key=self._run.fixed_key,
-            privacy_unit=one_value_of(self._fields.user if isinstance(self._fields.user, str) else None),
+            privacy_unit=self._privacy_unit,
             **self.about,
         )
+
+    @property
+    def _privacy_unit(self) -> str:
+        user = self._fields.user
+        return one_value_of(user if isinstance(user, str) else None)
 
     @property
     def about(self) -> dict[str, Any]:
@@ -212,6 +218,8 @@ class SelectPartitions(ProgramTransform):
       public_items: items that are always released, without budget, and are counted where others are: a list, an Arrow
         array, a table with the item columns, or a PCollection of items; tuples for composite items.
       known: items of earlier releases, as `public_items`; the field `new` says which items are not among them.
+      known_ledgers: ledgers of the releases that `known` comes from, or paths of theirs: the ledger of this run names
+        them, and otherwise says that the list was declared public.
       only_new: leave known items out of the output.
       num_blocks, num_shards: partitions of users and items; None: from `pairs`.
       pairs: roughly how many pairs there are.
@@ -248,6 +256,7 @@ class SelectPartitions(ProgramTransform):
         on_null: str = "error",
         public_items: Any = None,
         known: Any = None,
+        known_ledgers: Ledger | str | Sequence[Ledger | str] = (),
         only_new: bool = False,
         num_blocks: int | None = None,
         num_shards: int | None = None,
@@ -284,6 +293,7 @@ class SelectPartitions(ProgramTransform):
             }
             if truth("only_new", only_new) and known is None:
                 raise InputError("only_new needs known")
+            self._only_new = only_new
             self._beside = _beside(plan, lists, only_new)
             sizes = choose_sizes(pairs, num_shards, item_bytes)
             if num_blocks is not None:
@@ -299,6 +309,27 @@ class SelectPartitions(ProgramTransform):
             )
             self._lists = lists
             self._with_lists = functools.partial(_of_lists, plan, only_new)
+            named = self._named(known_ledgers)
+            if known is None and named:
+                raise InputError("known_ledgers needs known")
+            self._known = None if known is None else named
+
+    def _named(self, ledgers: Ledger | str | Sequence[Ledger | str]) -> list[dict[str, Any]]:
+        """Known releases, for the ledger. Raises InputError."""
+        named = []
+        instance("known_ledgers", ledgers, Ledger, str, list, tuple)
+        for one in ledgers if isinstance(ledgers, list | tuple) else (ledgers,):
+            ledger, text = instance("known_ledgers", one, Ledger, str), None
+            try:
+                if isinstance(one, str):
+                    file_path("known_ledgers", one)
+                    text = read_file(one).decode()
+                    ledger = Ledger.from_json(text)
+            except (OSError, ValueError) as error:
+                raise InputError(f"known_ledgers: '{one}' is no ledger: {error}") from None
+            run = (self._privacy_unit, self._run.dataset)
+            named.append(known_release(ledger, text, *run, insecure=self._run.fixed_key))
+        return named
 
     def _rounds(self, pairs: PCollection, store: RunStore) -> PCollection:
         self._beside.put(store)
@@ -307,7 +338,8 @@ class SelectPartitions(ProgramTransform):
 
     @property
     def about(self) -> dict[str, Any]:
-        return {"public_items": bool(self._lists)}
+        declared = "public_items" in self._lists or self._known == []
+        return {"public_items": declared, "known": self._known, "only_new": self._only_new}
 
     def display_data(self) -> dict[str, Any]:
         config, sizes = self.plan.config, self.sizes

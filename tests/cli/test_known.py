@@ -251,7 +251,7 @@ class TestRefused:
         "known,message",
         [
             (["tea"], "known must be a Selection, got str"),
-            ("fixed", "known: a result is NOT PRIVATE"),
+            ("fixed", "known: a release is NOT PRIVATE"),
             ("ints", "known holds int values, but column 'item' holds string values"),
         ],
     )

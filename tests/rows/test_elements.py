@@ -5,15 +5,21 @@ import datetime
 import decimal
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from apache_beam.dataframe.convert import to_dataframe, to_pcollection
 from apache_beam.utils.timestamp import Timestamp
 
 import dpbeam
+from dpbeam.accounting.ledger import Ledger
+from dpbeam.cli import main
+from dpbeam.review.families import calibrated_anew
+from dpbeam.review.verification import check_ledger
 from tests.support.pipelines import kept, outcome
 
 PAIRS = [(f"u{u}", f"i{n}") for n, holders in enumerate((60, 45, 30, 2)) for u in range(holders)]
@@ -219,3 +225,47 @@ def test_also_in_a_folder_that_the_caller_holds(tmp_path):
         dpbeam.RunFolder(str(tmp_path)) as run,
     ):
         outcome(lambda pipeline: build(pipeline, run, [1, 2]))
+
+
+def test_known_releases_are_named_as_by_the_command(tmp_path):
+    """By their ledgers, as files or objects; a list without a ledger is one that was declared public."""
+    pq.write_table(TABLE, tmp_path / "in.parquet")
+    flags = [f"--input={tmp_path}/in.parquet", "--user_column=who", "--item_column=what", "--quiet"]
+    flags += ["--epsilon=4", "--delta=1e-4", "--method=basic"]
+    assert main(["select", *flags, f"--output={tmp_path}/first"]) == 0
+    path = f"{tmp_path}/first.ledger.json"
+    job = [f"--known={tmp_path}/first", "--only_new", "--insecure_test_key=aa", f"--output={tmp_path}/second"]
+    assert main(["select", *flags, *job]) == 0
+    command = Ledger.from_json((tmp_path / "second.ledger.json").read_text())
+    select = {"epsilon": 4.0, "delta": 1e-4, "method": "basic", **WHO, "known": ["i0"], "only_new": True}
+    for ledgers in (path, [Ledger.from_json(Path(path).read_text())]):
+        ledger = dpbeam.SelectPartitions(**select, known_ledgers=ledgers).ledger
+        assert ledger.public_items == command.public_items is False
+        for name in ("known", "only_new"):
+            assert ledger.parameters[name] == command.parameters[name]
+        assert calibrated_anew(ledger).same
+    bare = dpbeam.SelectPartitions(**select).ledger
+    assert bare.public_items and bare.parameters["known"] == []
+    [said] = [one for one in check_ledger(bare.to_json())[1] if one.name == "known releases"]
+    assert "no ledger of them was named" in said.text and said.holds is None
+
+
+def test_ledgers_of_known_releases_are_checked(tmp_path):
+    budget = {"epsilon": 4.0, "delta": 1e-4, "method": "basic"}
+    known = {"known": ["i0"], "known_ledgers": []}
+    (tmp_path / "none.json").write_text("{}")
+    fixed = dpbeam.SelectPartitions(**budget, insecure_test_key="aa").ledger
+    for wrong, message in (
+        (str(tmp_path / "none.json"), "none.json' is no ledger: "),
+        (str(tmp_path / "missing.json"), "missing.json' is no ledger: "),
+        (fixed, "known: a release is NOT PRIVATE"),
+        (3, "known_ledgers must be"),
+        (dataclasses.replace(fixed, epsilon=0.1), "known: the ledger of a release does not verify"),
+    ):
+        with pytest.raises(dpbeam.InputError, match=message):
+            dpbeam.SelectPartitions(**budget, **{**known, "known_ledgers": [wrong]})
+    with pytest.raises(dpbeam.InputError, match="known_ledgers needs known"):
+        dpbeam.SelectPartitions(**budget, known_ledgers=dpbeam.SelectPartitions(**budget).ledger)
+    other = dpbeam.SelectPartitions(**budget, user="agent").ledger
+    with pytest.warns(UserWarning, match="a release may tell of other users: its privacy unit is"):
+        dpbeam.SelectPartitions(**budget, known=["i0"], known_ledgers=other)

@@ -37,7 +37,7 @@ class LedgerFile:
         Raises:
           InputError: there is one.
         """
-        if self.is_there and not (store.exists(_TEXT) and self._read() == store.read_bytes(_TEXT)):
+        if self.is_there and not (store.exists(_TEXT) and read_file(self.path) == store.read_bytes(_TEXT)):
             raise InputError(f"ledger: '{self.path}' exists; name another file, or remove it")
 
     def begin(self, store: RunStore) -> None:
@@ -70,14 +70,17 @@ class LedgerFile:
         store.write_once(_TEXT, ledger.to_json().encode())
         text = store.read_bytes(_TEXT)
         _put_once(self.path, text)
-        if self._read() != text:
+        if read_file(self.path) != text:
             raise InputError(f"ledger: '{self.path}' has appeared during the run; it is not this run's")
 
-    def _read(self) -> bytes:
-        if not FileSystems.is_local(self.path):
-            return FileSystems.read(self.path)
-        with open(self.path, "rb") as file:
-            return file.read()
+
+
+def read_file(path: str) -> bytes:
+    """A whole file, on a store or on this machine. Raises OSError."""
+    if not FileSystems.is_local(path):
+        return FileSystems.read(path)
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def _now() -> datetime:
