@@ -126,17 +126,17 @@ class PipelineRun:
         """
         said, run = self._said, self._said.get("run")
         options = pcoll.pipeline.options
-        text = ledger.to_json()
+        ledger.verify()
         charge = None
         if "budget" in said:
             days = None if "budget_period" not in said else parse_days(said["budget_period"], "budget_period")
             charge = PipelineCharge(
-                _here(said["budget"]), said["dataset"], said["release_id"], days, command, text
+                _here(said["budget"]), said["dataset"], said["release_id"], days, command, ledger
             )
             charge.check()
         file = None
         if "ledger" in said:
-            file = LedgerFile(_here(said["ledger"]), text, command, said.get("release_id"))
+            file = LedgerFile(_here(said["ledger"]), ledger, command, said.get("release_id"))
         _check_reached(pcoll, {name: said[name] for name in _PATHS if name in said})
         if run is None:
             place = said.get("run_folder") or options.view_as(GoogleCloudOptions).temp_location

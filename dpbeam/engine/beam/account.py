@@ -18,9 +18,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dpbeam.accounting.ledger import Ledger
@@ -63,7 +62,7 @@ class PipelineCharge:
       dataset, release_id: as of the command line.
       days: of the data, or None.
       command: of the family.
-      ledger: JSON text of what the run costs.
+      ledger: what the run costs.
     """
 
     url: str
@@ -71,7 +70,7 @@ class PipelineCharge:
     release_id: str
     days: Days | None
     command: str
-    ledger: str
+    ledger: Ledger
 
     def check(self) -> None:
         """Refuse names that no account or release can have, before anything runs.
@@ -93,10 +92,8 @@ class PipelineCharge:
     @property
     def _digest(self) -> str:
         """Of what is released: a release id stands for one."""
-        values = json.loads(self.ledger)
-        for name in ("versions", "code_revision"):
-            del values[name]
-        text = json.dumps([self.command, values], sort_keys=True)
+        anywhere = replace(self.ledger, versions={}, code_revision="")
+        text = f"{self.command} {anywhere.to_json()}"
         return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
 
     def _store(self) -> BudgetStore:
@@ -148,10 +145,10 @@ class PipelineCharge:
         def decide(account: Account) -> Draft | None:
             if self._folder(account) is not None:
                 return None
-            charge = charge_of(Ledger.from_json(self.ledger), account.composition, days=self.days)
+            charge = charge_of(self.ledger, account.composition, days=self.days)
             holder = {**asdict(owner.PIPELINE), PIPELINE_FOLDER: path}
             return account.reserve(
-                self.release_id, self._digest, charge, holder, self.ledger, lambda _: False
+                self.release_id, self._digest, charge, holder, self.ledger.to_json(), lambda _: False
             )
 
         with _in_python():
@@ -180,7 +177,8 @@ class PipelineCharge:
             release = self._ours(account, path)
             if release.state in (PUBLISHING, COMMITTED):
                 return None
-            return account.publish(self.release_id, release.attempt, {PIPELINE_FOLDER: path}, self.ledger)
+            holder = {PIPELINE_FOLDER: path}
+            return account.publish(self.release_id, release.attempt, holder, self.ledger.to_json())
 
         with _in_python():
             self._store().change(self.dataset, decide, self._by)

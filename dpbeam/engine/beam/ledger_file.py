@@ -22,12 +22,12 @@ class LedgerFile:
     """Where the ledger of a run goes, and what it says before the run; goes with the stages of a pipeline.
 
     Attributes:
-      path: of the file; ledger: JSON text.
+      path: of the file.
       command: of the family; release_id: in an account, or None.
     """
 
     path: str
-    ledger: str
+    ledger: Ledger
     command: str
     release_id: str | None
 
@@ -64,9 +64,8 @@ class LedgerFile:
             date=str(_now().date()),
             release_id=self.release_id,
         )
-        ledger = Ledger.from_json(self.ledger)
         account = {} if mark is None else {"account": mark}
-        ledger = replace(ledger, release=release, parameters={**ledger.parameters, **account})
+        ledger = replace(self.ledger.stating(**account), release=release)
         store.write_once(_TEXT, ledger.to_json().encode())
         text = store.read_bytes(_TEXT)
         _put_once(self.path, text)
