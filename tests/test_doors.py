@@ -115,6 +115,7 @@ def command(kind: Kind, folder: Path) -> Outcome:
 
 def function(kind: Kind, folder: Path) -> Outcome:
     result = getattr(dpbeam, kind.function)(kind.data, **kind.arguments)
+    assert "budget spent: epsilon 4, delta 0.0001" in result._repr_html_()
     return result.table.to_pylist(), result.ledger
 
 
@@ -162,7 +163,9 @@ def nights_of_command(kind: Kind, folder: Path) -> Outcome:
 
 def nights_in_memory(kind: Kind, folder: Path) -> Outcome:
     series = dpbeam.Series(**kind.arguments)
-    return series.run(kind.data).table.to_pylist(), series.ledger
+    result = series.run(kind.data)
+    assert "budget spent: epsilon 4, delta 0.0001" in result._repr_html_()
+    return result.table.to_pylist(), series.ledger
 
 
 def nights_of_pipeline(kind: Kind, folder: Path) -> Outcome:

@@ -369,16 +369,12 @@ class ChoiceCommand(ProgramCommand):
 
 def _decided(meaning: Mapping[str, Any] | None) -> Iterable[str]:
     """What has decided about an item, from the plan of a selection alone (`plan_report`); nothing without one."""
+    from dpbeam.selection.report import even_chance
+
     if meaning is None:
         return
     yield f"method {meaning['method']}: of each user at most {meaning['parameters']['max_items_per_user']} items count"
-    one, *several = (
-        "never released" if row["users_0.5"] is None else row["users_0.5"] for row in meaning["users_needed"]
-    )
-    more = [
-        f", {users} with {row['items_per_user']}" for users, row in zip(several, meaning["users_needed"][1:])
-    ]
-    yield f"users for an even chance of release: {one} with 1 item each{''.join(more)}"
+    yield even_chance(meaning)
 
 
 def _dropped(job: Job[Any], list_flag: str) -> Iterable[str]:

@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.errors import visible
+from dpbeam.families.registry import family_of
+from dpbeam.selection.report import even_chance, plan_report
 
 if TYPE_CHECKING:
     import pandas
@@ -80,6 +82,10 @@ class Shown:
         if "max_items_per_user" in settings:
             decided += f": of each user at most {settings['max_items_per_user']} items count"
         yield decided
+        family = family_of(ledger.method)
+        selection = None if family is None else family.selection_of(family.planned_again(ledger))
+        if selection is not None:
+            yield even_chance(plan_report(selection))
 
 
 def _cell(value: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -45,6 +45,17 @@ def plan_report(plan: SelectionPlan, degrees: Sequence[int] | None = None) -> di
         **({} if config.min_users is None else {"floor": _floor(plan, needed)}),
         **({} if plan.others_deviation is None else {OTHERS_DEVIATION: plan.others_deviation}),
     }
+
+
+def even_chance(report: Mapping[str, Any]) -> str:
+    """How many users an item needs, by how many items each of them has, from `plan_report`."""
+    one, *several = (
+        "never released" if row["users_0.5"] is None else row["users_0.5"] for row in report["users_needed"]
+    )
+    more = [
+        f", {users} with {row['items_per_user']}" for users, row in zip(several, report["users_needed"][1:])
+    ]
+    return f"users for an even chance of release: {one} with 1 item each{''.join(more)}"
 
 
 def _round(plan: SelectionPlan, index: int) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from dpbeam.accounting.ledger import Ledger
 from dpbeam.cli import main
 from dpbeam.errors import InputError
 from dpbeam.randomness import RunKey
+from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.plan import make_plan
 from dpbeam.selectors.registry import selectors
 from tests.support.instances import popular_table
 
@@ -553,6 +555,12 @@ assert result.items == [] and result.ledger.versions["apache-beam"]
 class TestInANotebook:
     """The first items, what was spent, what decides."""
 
+    @staticmethod
+    def of_one(method):
+        """Users of an item that is released every other time, if each has it alone."""
+        plan = make_plan(SelectionConfig(**BUDGET, method=method))
+        return next(users for users in range(1, 10_000) if plan.keep_probability(users, 1) >= 0.5)
+
     def test_a_selection(self):
         result = dpbeam.select(TABLE, **BUDGET, method="basic")
         page = result._repr_html_()
@@ -560,6 +568,7 @@ class TestInANotebook:
         assert f"<thead><tr><th>item</th></tr></thead><tbody>{first}</tbody>" in page
         assert "<p>budget spent: epsilon 2, delta 0.001 (gaussian accounting)</p>" in page
         assert "<p>method basic: of each user at most 100 items count</p>" in page
+        assert f"<p>users for an even chance of release: {self.of_one('basic')} with 1 item each, " in page
         shown = (
             f"{len(result)} items, of which the first 20 are shown"
             if len(result) > 20
