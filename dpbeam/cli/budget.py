@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -302,10 +301,4 @@ def _resolve(store: BudgetStore, options: AccountsOptions) -> int:
     return 0
 
 
-_DO: dict[str, Callable[[BudgetStore, AccountsOptions], int]] = {
-    "create": _create,
-    "limit": _set_limit,
-    "show": _show,
-    "history": _history,
-    "resolve": _resolve,
-}
+_DO = {"create": _create, "limit": _set_limit, "show": _show, "history": _history, "resolve": _resolve}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpbeam.cli.flags import FlagParser
 from dpbeam.cli.release import ProgramCommand
 from dpbeam.counting.family import CountConfig
 from dpbeam.jobs.options import (
@@ -42,16 +41,10 @@ class CountOptions(InputOptions, BudgetOptions, ReleaseOptions):
 
 class CountCommand(ProgramCommand):
     family = CountConfig
+    options = CountOptions
     requires = ("epsilon", "delta", "input", "domain", "output")
     settings = "dpbeam.counting.config"
     done = "counted"
-
-    def make_parser(self) -> FlagParser[CountOptions]:
-        return FlagParser(
-            "count",
-            "Noisy numbers of users of every item of a public list, under differential privacy.",
-            CountOptions,
-        )
 
     def program(self, plan: CountPlan, job: Job[CountOptions], listed: pa.Array | None) -> Program:
         from dpbeam.counts.gathered import public_domain

@@ -17,7 +17,21 @@ from dpbeam.errors import InputError
 from dpbeam.io.new_files import NewFile
 from dpbeam.jobs import beam_flags
 from dpbeam.jobs.console import emit, run_command, set_verbosity
-from dpbeam.jobs.options import FOLDER, READ, WRITTEN, Flag, JobOptions, LeftOut, Options, SettingFlags, flag
+from dpbeam.jobs.options import (
+    FOLDER,
+    READ,
+    WRITTEN,
+    BudgetOptions,
+    Flag,
+    InputOptions,
+    JobOptions,
+    LeftOut,
+    Options,
+    ReleaseOptions,
+    SettingFlags,
+    flag,
+    left_out,
+)
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.domain import DEFAULT_SELECTOR
 from dpbeam.version import __version__
@@ -356,19 +370,6 @@ def take_verb(command: str, options: Options, verbs: Verbs, common: type[Options
     return verb
 
 
-class DomainOptions(JobOptions):
-    """What items are chosen from."""
-
-    group = "items to choose from"
-    public_domain: bool = False  # of `dpbeam plan` alone: elsewhere the file of --domain says it
-    selector: str | None = flag(
-        "NAME", f"method of the domain's selection (default {DEFAULT_SELECTOR})", common=True
-    )
-    domain: str | None = flag(
-        "FILE", "a public domain, one item per line or Parquet; no selection", type=READ, common=True
-    )
-
-
 class AdviceOptions(JobOptions):
     """What is publicly known of the users, by which a method is recommended."""
 
@@ -397,3 +398,18 @@ class SelectionOptions(JobOptions):
         action=constants.SetConstant,
         common=True,
     )
+
+
+class ChoiceOptions(InputOptions, BudgetOptions, SelectionOptions, ReleaseOptions):
+    """What items are chosen from, by commands that choose some."""
+
+    group = "items to choose from"
+    public_domain: bool = False  # of `dpbeam plan` alone: elsewhere the file of --domain says it
+    selector: str | None = flag(
+        "NAME", f"method of the domain's selection (default {DEFAULT_SELECTOR})", common=True
+    )
+    domain: str | None = flag(
+        "FILE", "a public domain, one item per line or Parquet; no selection", type=READ, common=True
+    )
+    method = left_out("use --selector")
+    public_items = noisy_weights = num_output_shards = left_out()

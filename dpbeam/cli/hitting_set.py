@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpbeam.cli.flags import DomainOptions, FlagParser, SelectionOptions
+from dpbeam.cli.flags import ChoiceOptions
 from dpbeam.cli.release import ChoiceCommand
 from dpbeam.hitting.family import HittingSetConfig
-from dpbeam.jobs.options import (
-    BudgetOptions,
-    CheckpointOptions,
-    InputOptions,
-    ReleaseOptions,
-    SettingFlags,
-    left_out,
-)
+from dpbeam.jobs.options import CheckpointOptions, SettingFlags
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,37 +17,17 @@ if TYPE_CHECKING:
     from dpbeam.jobs.job import Job
 
 
-class ChoiceOptions(DomainOptions):
-    """How many items, and what they are chosen from."""
+class HittingSetOptions(ChoiceOptions, CheckpointOptions):
+    """Settings of a hitting set, its input and its output."""
 
     group = "hitting set"
     release = SettingFlags(HittingSetConfig)
 
 
-class HittingSetOptions(
-    InputOptions,
-    BudgetOptions,
-    ChoiceOptions,
-    SelectionOptions,
-    ReleaseOptions,
-    CheckpointOptions,
-):
-    """Settings of a hitting set, its input and its output."""
-
-    method = left_out("use --selector")
-    public_items = noisy_weights = num_output_shards = left_out()
-
-
 class HittingSetCommand(ChoiceCommand):
     family = HittingSetConfig
+    options = HittingSetOptions
     settings = "dpbeam.hitting.config"
-
-    def make_parser(self) -> FlagParser[HittingSetOptions]:
-        return FlagParser(
-            "hitting-set",
-            "At most k items that as many users as possible hold one of, under differential privacy.",
-            HittingSetOptions,
-        )
 
     def program(self, plan: HittingSetPlan, job: Job[HittingSetOptions], listed: pa.Array | None) -> Program:
         from dpbeam.counts.gathered import public_domain

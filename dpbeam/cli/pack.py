@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.flags import FlagParser
 from dpbeam.cli.loading import importing
 from dpbeam.cli.release import ReleaseCommand
 from dpbeam.errors import InputError
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 PRICES = "prices.parquet"
 _ROWS_PER_SHARD = 2_000_000  # a worker sorts a shard in memory, at about 130 bytes a row
-#: Flags of the market.
-MARKET = ("supplies", "num_agents", "max_value")
 #: The one mechanism, and others that are known by name: experiments compare with them (docs/explanation/packing.md).
 MECHANISM = "filter"
 _COMPARED = ("published", "gradient", "fixed-steps", "online")
@@ -108,17 +106,14 @@ class PackOptions(
 
 class PackCommand(ReleaseCommand):
     family = PackingConfig
+    options = PackOptions
+    guarantee = "joint differential privacy"
     requires = ("agents", "supplies", "epsilon", "delta", "output")
     settings = "dpbeam.packing.config"
     not_done = "nothing was written"
-    plan_flags = MARKET
+    plan_flags = tuple(declared.name for declared in MarketOptions.own_flags())
     plan_requires = ("supplies", "num_agents")
     implied_by = "agents"
-
-    def make_parser(self) -> FlagParser[PackOptions]:
-        return FlagParser(
-            "pack", "Allocate scarce resources among agents under joint differential privacy.", PackOptions
-        )
 
     def check(self, options: PackOptions) -> None:
         if options.num_blocks is not None and not 1 <= options.num_blocks <= 65_536:
@@ -126,7 +121,7 @@ class PackCommand(ReleaseCommand):
 
     def plan(self, options: PackOptions) -> PackingPlan:
         resources = read_supplies(options.supplies)
-        return plan_of(options, config_of(options), resources, None)
+        return config_of(options).plan(market_of(options, resources, None))
 
     def prepare(
         self, options: PackOptions, beam_arguments: list[str]
@@ -151,7 +146,7 @@ class PackCommand(ReleaseCommand):
         )
         try:
             with within_arithmetic(options):
-                plan = plan_of(options, config, resources, job.reading[1].rows_estimate)
+                plan = config.plan(market_of(options, resources, job.reading[1].rows_estimate))
                 plan.check_supply()
         except BaseException:
             job.reading[1].release()
@@ -183,9 +178,6 @@ class PackCommand(ReleaseCommand):
                 "much of it is left to the noise"
             )
 
-        def made(folder: RunFolder) -> ProgramRun:
-            return _program_run(folder, plan, job)
-
         def after(folder: RunFolder) -> None:
             import pyarrow.parquet as pq
 
@@ -203,6 +195,7 @@ class PackCommand(ReleaseCommand):
                 "agent's row replaced)"
             )
 
+        made = functools.partial(_program_run, plan, job)
         return run_program(job, made, ledger, report=report, trips=plan.rounds_limit, after=after)
 
 
@@ -263,13 +256,6 @@ def market_of(options: PackOptions, resources: Sequence[Resource], rows: int | N
     return Market(tuple(resources), agents, options.max_value)
 
 
-def plan_of(
-    options: PackOptions, config: PackingConfig, resources: Sequence[Resource], rows: int | None
-) -> PackingPlan:
-    """The plan of flags and supplies."""
-    return config.plan(market_of(options, resources, rows))
-
-
 def agent_spec(options: PackOptions, resources: Sequence[Resource]) -> AgentSpec:
     """The input that the flags describe.
 
@@ -310,7 +296,7 @@ def _writer(plan: PackingPlan, job: Job[PackOptions]) -> beam.PTransform:
     return WriteAllocations(job.target.staging, column, summary.kinds, job.target.format, files)
 
 
-def _program_run(folder: RunFolder, plan: PackingPlan, job: Job[PackOptions]) -> ProgramRun:
+def _program_run(plan: PackingPlan, job: Job[PackOptions], folder: RunFolder) -> ProgramRun:
     """Read agents, run the rounds, write allocations."""
     from dpbeam.engine.beam.driver import ProgramRun
     from dpbeam.io.agents import AgentSpec, ReadAgents

@@ -91,7 +91,7 @@ def _run(argv: Sequence[str]) -> int:
         format = format_of(options.plot, "--plot")
     with within_arithmetic(options):
         plan, report = command.plan_shown(command.make_parser().kind(options.said))
-    warn_of_budget(options, command.doubts(plan), command.users(plan))
+    warn_of_budget(options, plan.config.doubts(), command.users(plan))
     if options.plot is not None:
         options.plot.write(command.draw_plan(plan, report, format), overwrite=options.overwrite)
     if options.json:

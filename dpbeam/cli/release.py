@@ -25,7 +25,7 @@ from dpbeam.jobs.checks import (
     within_arithmetic,
 )
 from dpbeam.jobs.console import warn
-from dpbeam.jobs.options import BudgetOptions
+from dpbeam.jobs.options import BudgetOptions, Options
 from dpbeam.jobs.result import run_release
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ class PlannedCommand(ABC):
 
     Attributes:
       family: that it releases.
+      options: its flags.
+      guarantee: of what it releases, for its help.
       plan_flags: of this family, perhaps with others, beside those of its settings; refused elsewhere.
       plan_requires: flags without which nothing can be planned, beside the budget.
       implied_by: a flag, perhaps of a config file alone, that says without --family that this family is meant.
@@ -54,6 +56,8 @@ class PlannedCommand(ABC):
     """
 
     family: ClassVar[type[Release]]
+    options: ClassVar[type[Options]]
+    guarantee: ClassVar[str] = "differential privacy"
     plan_flags: ClassVar[tuple[str, ...]] = ()
     plan_requires: ClassVar[tuple[str, ...]] = ()
     implied_by: ClassVar[str | None] = None
@@ -70,9 +74,14 @@ class PlannedCommand(ABC):
         """The flag that asks `dpbeam plan` for this family."""
         return self.implied_by if self.implied_by in self.own_flags else f"family={self.family.name}"
 
-    @abstractmethod
+    @property
+    def text(self) -> str:
+        """What it does, for its help."""
+        return f"{self.family.summary[0].upper()}{self.family.summary[1:]}, under {self.guarantee}."
+
     def make_parser(self) -> FlagParser:
         """The flags."""
+        return FlagParser(self.family.name, self.text, self.options)
 
     def plan(self, options: Any) -> Any:
         """The settings among the flags, calibrated; looks at no data."""
@@ -88,11 +97,6 @@ class PlannedCommand(ABC):
         """What `dpbeam plan` plans, and what it shows of that, for `Release.shown`."""
         plan = self.plan(options)
         return plan, self.family.report(plan)
-
-    def doubts(self, plan: Any) -> list[str]:
-        """What of a plan is legal and perhaps a slip, each line from the name of its flag on."""
-        doubts: list[str] = plan.config.doubts()
-        return doubts
 
     def users(self, plan: Any) -> int | None:
         """How many users there publicly are, where the plan says it."""
@@ -137,7 +141,7 @@ class ReleaseCommand(PlannedCommand):
             listed = self.read_list(plan, job)
             ledger = self.ledger(plan, job, listed)
             ledger.verify()
-            warn_of_budget(options, self.doubts(plan), self.users(plan))
+            warn_of_budget(options, plan.config.doubts(), self.users(plan))
             if options.dry_run:
                 return self._print_plan(plan, job, ledger)
             return self.execute(plan, job, listed, ledger)

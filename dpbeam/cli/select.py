@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.flags import AdviceOptions, FlagParser, SelectionOptions, merged
+from dpbeam.cli.flags import AdviceOptions, SelectionOptions, merged
 from dpbeam.cli.release import ProgramCommand
 from dpbeam.errors import InputError
 from dpbeam.jobs.console import warn
@@ -70,15 +70,11 @@ class Lists:
 
 class SelectCommand(ProgramCommand):
     family = SelectionConfig
+    options = SelectOptions
     requires = ("input", "epsilon", "delta", "output")
     settings = "dpbeam.selection.plan"
     list_flag = "public_items"
     draws = True
-
-    def make_parser(self) -> FlagParser[SelectOptions]:
-        return FlagParser(
-            "select", "Release the items that many users hold, under differential privacy.", SelectOptions
-        )
 
     def check(self, options: SelectOptions) -> None:
         self.asked(options).request()  # before anything large is imported

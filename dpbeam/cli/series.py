@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from dpbeam.cli.flags import FlagParser, take_verb
+from dpbeam.cli.flags import take_verb
 from dpbeam.cli.release import PlannedCommand
 from dpbeam.cli.series_open import open_series
 from dpbeam.cli.series_options import EMPTY_NIGHT, NO_PAIRS, VERBS, FolderOptions, SeriesOptions
@@ -38,16 +38,13 @@ if TYPE_CHECKING:
 class SeriesCommand(PlannedCommand):
     family = SeriesConfig
     plan_requires = ("nights",)
+    options = SeriesOptions
     implied_by = "nights"
 
-    def make_parser(self) -> FlagParser[SeriesOptions]:
-        lines = "; ".join(f"{verb}: {text}" for verb, (_, text) in VERBS.items())
-        return FlagParser(
-            "series",
-            f"Release items night by night from growing data, for one budget. Verbs: {lines}. With --runner "
-            "that engine makes the night, without it this process.",
-            SeriesOptions,
-        )
+    @property
+    def text(self) -> str:
+        verbs = "; ".join(f"{verb}: {text}" for verb, (_, text) in VERBS.items())
+        return f"{super().text} Verbs: {verbs}. With --runner that engine makes the night, without it this process."
 
 
 COMMAND = SeriesCommand()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dpbeam.errors import InputError
-from dpbeam.jobs.options import InputOptions
+from dpbeam.jobs.options import InputOptions, Options
 
 if TYPE_CHECKING:
     from dpbeam.io.spec import InputSpec
@@ -26,29 +26,22 @@ def naming_selector(name: str = "--selector") -> Iterator[None]:
         raise InputError(str(error).replace("--method", name)) from None
 
 
+#: Flags of the input -> fields of `InputSpec` that have other names.
+_FIELDS = {
+    "item_column": "item_columns",
+    "item_type": "item_types",
+    "input_format": "format",
+    "input_layout": "layout",
+    "language": "languages",
+    "http_status": "http_statuses",
+    "partition": "partitions",
+}
+
+
 def input_spec(options: InputOptions) -> InputSpec:
     """The input that the flags describe."""
     from dpbeam.io.spec import InputSpec
 
-    return InputSpec.create(
-        options.input or (),
-        format=options.input_format,
-        layout=options.input_layout,
-        user_column=options.user_column,
-        item_columns=options.item_column or (),
-        text_layout=options.text_layout,
-        tokenizer=options.tokenizer,
-        token_pattern=options.token_pattern,
-        lowercase=options.lowercase,
-        ngrams=options.ngrams,
-        on_null=options.on_null,
-        on_bad_row=options.on_bad_row,
-        item_types=options.item_type,
-        csv_multiline=options.csv_multiline,
-        csv_delimiter=options.csv_delimiter,
-        partitions=options.partition or (),
-        table_version=options.table_version,
-        user=options.user,
-        languages=options.language or (),
-        http_statuses=options.http_status or (),
-    )
+    names = set(InputOptions.names()) - {"input", *Options.names()}
+    fields = {_FIELDS.get(name, name): getattr(options, name) for name in names}
+    return InputSpec.create(options.input or (), **fields)

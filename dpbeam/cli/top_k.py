@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpbeam.cli.flags import DomainOptions, FlagParser, SelectionOptions
+from dpbeam.cli.flags import ChoiceOptions
 from dpbeam.cli.release import ChoiceCommand
-from dpbeam.jobs.options import BudgetOptions, InputOptions, ReleaseOptions, SettingFlags, left_out
+from dpbeam.jobs.options import SettingFlags
 from dpbeam.topk.family import TopKConfig
 
 if TYPE_CHECKING:
@@ -17,30 +17,19 @@ if TYPE_CHECKING:
     from dpbeam.topk.config import TopKPlan
 
 
-class ChoiceOptions(DomainOptions):
-    """How many items, how they are chosen, and what from."""
+class TopKOptions(ChoiceOptions):
+    """Settings of a ranking, its input and its output."""
 
     group = "top-k"
     release = SettingFlags(TopKConfig)
 
 
-class TopKOptions(InputOptions, BudgetOptions, ChoiceOptions, SelectionOptions, ReleaseOptions):
-    """Settings of a ranking, its input and its output."""
-
-    method = left_out("use --selector")
-    public_items = noisy_weights = num_output_shards = left_out()
-
-
 class TopKCommand(ChoiceCommand):
     family = TopKConfig
+    options = TopKOptions
     settings = "dpbeam.topk.config"
     implied_by = "k"
     zero_delta = True
-
-    def make_parser(self) -> FlagParser[TopKOptions]:
-        return FlagParser(
-            "top-k", "The k items that most users hold, in order, under differential privacy.", TopKOptions
-        )
 
     def program(self, plan: TopKPlan, job: Job[TopKOptions], listed: pa.Array | None) -> Program:
         from dpbeam.counts.gathered import public_domain

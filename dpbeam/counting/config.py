@@ -8,7 +8,7 @@ clip follows, and the rest the noise on sums of clipped weights (docs/explanatio
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpbeam.accounting.accountant import sigma_beside
 from dpbeam.accounting.budget import calibrates
@@ -16,7 +16,7 @@ from dpbeam.accounting.events import ComposedEvent
 from dpbeam.counts.counted import CountProgram
 from dpbeam.counts.gathered import NO_ITEMS, public_domain
 from dpbeam.counts.listed import ListedCounts
-from dpbeam.counts.selection import COUNT_DEVIATION, CountNoises
+from dpbeam.counts.selection import CountNoises
 from dpbeam.engine.planned import check_plan
 from dpbeam.kernels.columns import Columns
 
@@ -48,10 +48,6 @@ class CountPlan:
         program = ListedCounts(CountProgram(), self.noises, domain)
         check_plan(program, self.event, self.config.epsilon, self.config.delta, "a count")
         return program
-
-    def parameters(self) -> dict[str, Any]:
-        """What the ledger states of the noise; the clip that it is multiplied by stands in the output."""
-        return {COUNT_DEVIATION: self.noises.sigma}
 
 
 @calibrates

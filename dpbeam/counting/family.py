@@ -47,7 +47,11 @@ class CountConfig(Release):
 
     @classmethod
     def follows(cls, plan: CountPlan) -> dict[str, Any]:
-        return plan.parameters()
+        from dpbeam.counts.selection import COUNT_DEVIATION
+
+        return {
+            COUNT_DEVIATION: plan.noises.sigma
+        }  # what it is multiplied by, the clip, stands in the output
 
     @classmethod
     def report(cls, plan: CountPlan) -> dict[str, Any]:

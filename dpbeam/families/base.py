@@ -107,13 +107,7 @@ class Release(Settings, ABC):
         Args:
           beside: names of what else is asked for, such as `known` releases, that adds columns and is no field.
         """
-        return tuple(
-            column
-            for column in self.added
-            if column.setting is None
-            or column.setting in beside
-            or bool(getattr(self, column.setting, False))
-        )
+        return self.columns_of({**vars(self), **dict.fromkeys(beside, True)})
 
     def doubts(self) -> list[str]:
         """What is legal and perhaps a slip, a line each that begins with the name of a setting."""

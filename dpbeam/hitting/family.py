@@ -25,7 +25,7 @@ class HittingSetConfig(DomainRelease):
     """At most k items that as many users as possible hold one of; fields as of `DomainRelease`."""
 
     name = writes = "hitting-set"
-    summary = "k items that as many users as possible hold one of"
+    summary = "at most k items that as many users as possible hold one of"
     added = (OutputColumn(RANK, int, before=True),)
 
     k: int = setting(MISSING, "how many items; required", kind=int, metavar="K", common=True)

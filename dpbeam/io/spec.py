@@ -106,7 +106,7 @@ class InputSpec:
         format: str | None = None,
         layout: str | None = None,
         user_column: str | None = None,
-        item_columns: Sequence[str] = (),
+        item_columns: Sequence[str] | None = None,
         tokenizer: str | None = None,
         token_pattern: str | None = None,
         lowercase: bool = False,
@@ -127,6 +127,7 @@ class InputSpec:
         Raises:
           InputError: naming the flag at fault.
         """
+        item_columns = item_columns or ()
         patterns = tuple(of_folder(local_path(pattern, "--input")) for pattern in patterns)
         if not patterns:
             raise InputError("--input: no file or pattern given")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dpbeam.accounting.accountant import account, largest_choice_range, sigma_beside
 from dpbeam.accounting.budget import MAX_DELTA, Budget, calibrates, check_share, split_amount
@@ -74,6 +74,15 @@ class TopKPlan:
         return isinstance(self.mechanism, GaussRank)
 
 
+class _Stages(NamedTuple):
+    """What is composed: settings, selection and counts where there are such, (epsilon, delta) of each stage."""
+
+    config: TopKConfig
+    selection: SelectionPlan | None
+    counts: NoisyCounts | None
+    budgets: dict[str, tuple[float, float]]
+
+
 @calibrates
 def plan_topk(config: TopKConfig) -> TopKPlan:
     """Check and calibrate; needs no data.
@@ -93,18 +102,13 @@ def plan_topk(config: TopKConfig) -> TopKPlan:
         if ranks and counts.noise == LAPLACE:  # gauss-rank composes with Gaussian noise alone
             normal = CORRELATED if config.k > 1 else GAUSSIAN
             counts = NoisyCounts.calibrate(config.k, *budgets["counts"], normal)
-    if ranks:
-        return _rank(config, selection, counts, budgets)
-    return _compose(config, selection, counts, budgets)
+    stages = _Stages(config, selection, counts, budgets)
+    return _rank(stages) if ranks else _compose(stages)
 
 
-def _rank(
-    config: TopKConfig,
-    selection: SelectionPlan | None,
-    counts: NoisyCounts | None,
-    budgets: dict[str, tuple[float, float]],
-) -> TopKPlan:
+def _rank(stages: _Stages) -> TopKPlan:
     """gauss-rank with the mu^2 that other stages leave; beside a selection that is not Gaussian, its own shares."""
+    config, selection, counts, budgets = stages
     gaussian = selection is None or selection.event.kind == "gaussian"
     paid = () if counts is None else (counts.event,)
     if gaussian:
@@ -140,18 +144,14 @@ def _split(config: TopKConfig) -> dict[str, tuple[float, float]]:
     return {name: (epsilons[name], deltas.get(name, 0.0)) for name in stages}
 
 
-def _compose(
-    config: TopKConfig,
-    selection: SelectionPlan | None,
-    counts: NoisyCounts | None,
-    budgets: dict[str, tuple[float, float]],
-) -> TopKPlan:
-    basic, basic_event, basic_budget = _basic(config, selection, counts, budgets)
+def _compose(stages: _Stages) -> TopKPlan:
+    config, selection, counts, _ = stages
+    basic, basic_event, basic_budget = _basic(stages)
     budgets_of = {"basic": basic_budget}
     plan = TopKPlan(config, selection, basic, counts, basic_event, "basic", budgets_of)
     if not isinstance(basic, CdpPeel | PnfPeel | Joint) or config.delta == 0:
         return plan
-    by_zcdp = _zcdp(config, basic, selection, counts)
+    by_zcdp = _zcdp(stages, basic)
     if by_zcdp is None:
         return plan
     mechanism, event, budget = by_zcdp
@@ -161,12 +161,8 @@ def _compose(
     return plan
 
 
-def _basic(
-    config: TopKConfig,
-    selection: SelectionPlan | None,
-    counts: NoisyCounts | None,
-    budgets: dict[str, tuple[float, float]],
-) -> tuple[Mechanism, ComposedEvent, float]:
+def _basic(stages: _Stages) -> tuple[Mechanism, ComposedEvent, float]:
+    config, selection, counts, budgets = stages
     epsilon, delta = budgets["choice"]
     mechanism = _calibrated(config, epsilon, delta)
     parts: list[Event] = [] if selection is None else [selection.event.at(budgets["selection"][0])]
@@ -187,16 +183,12 @@ def _at_epsilon(event: Event, epsilon: float) -> Event:
     return ComposedEvent("gaussian" if gaussian else "zcdp", (event,), epsilon=epsilon)
 
 
-def _zcdp(
-    config: TopKConfig,
-    basic: CdpPeel | PnfPeel | Joint,
-    selection: SelectionPlan | None,
-    counts: NoisyCounts | None,
-) -> tuple[Mechanism, ComposedEvent, float] | None:
+def _zcdp(stages: _Stages, basic: CdpPeel | PnfPeel | Joint) -> tuple[Mechanism, ComposedEvent, float] | None:
     """The largest choice, of the kind of `basic`, that fits (epsilon, delta) when all stages are composed as one.
 
     None if none fits, or where there is no other stage.
     """
+    config, selection, counts, _ = stages
     if selection is not None and selection.event.kind not in ("gaussian", "pure"):
         return None
     fixed: tuple[Event, ...] = () if selection is None else (replace(selection.event, epsilon=None),)

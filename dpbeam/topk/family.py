@@ -101,7 +101,7 @@ class TopKConfig(DomainRelease):
     @classmethod
     def columns_of(cls, parameters: Mapping[str, Any]) -> tuple[OutputColumn, ...]:
         counted = parameters.get("noisy_count_deviation") is not None
-        return super().columns_of({**parameters, "noisy_counts": counted})
+        return super().columns_of({"noisy_counts": counted, **parameters})
 
     @classmethod
     def report(cls, plan: TopKPlan) -> dict[str, Any]:
