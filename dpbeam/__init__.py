@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dpbeam.rows.released import ReleasedRow
     from dpbeam.selection.config import SelectionConfig
     from dpbeam.selection.transforms import SelectPartitions
-    from dpbeam.series.remote import RemoteFolder
+    from dpbeam.series.folder import RemoteFolder
     from dpbeam.series.transforms import SeriesNight
     from dpbeam.topk.family import TopKConfig
     from dpbeam.topk.transforms import TopKItems
@@ -84,7 +84,7 @@ _HOME = {
     "PackingConfig": "packing.family",
     "RankedItems": "in_memory.top_k",
     "ReleasedRow": "rows.released",
-    "RemoteFolder": "series.remote",
+    "RemoteFolder": "series.folder",
     "Resource": "packing.config",
     "RunFolder": "engine.beam.store",
     "SelectPartitions": "selection.transforms",

@@ -15,7 +15,7 @@ from dpbeam.packing.family import PackingConfig
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selectors.registry import selectors
 from dpbeam.series.family import SeriesConfig
-from dpbeam.series.folder import LocalFolder
+from dpbeam.series.folder import Folder
 from dpbeam.topk.config import plan_topk
 from dpbeam.topk.family import TopKConfig
 
@@ -105,7 +105,7 @@ def test_a_path_stays_whole_in_memory(tmp_path):
 def test_another_run_of_a_series_names_the_argument(tmp_path):
     folder = str(tmp_path / "a--b")
     series = dpbeam.Series(**BUDGET, nights=2, folder=folder)
-    with LocalFolder(folder).alone(), pytest.raises(UnavailableError) as caught:
+    with Folder(folder).alone(), pytest.raises(UnavailableError) as caught:
         series.run(PAIRS)
     assert str(caught.value) == f"folder: another run of the series in '{folder}' is under way"
 

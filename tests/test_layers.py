@@ -43,7 +43,13 @@ FLOORS = (
 FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names}
 # What may import Beam. The rest imports neither it nor anything of these.
 WITH_BEAM = (
-    "dpbeam.storage",  # files elsewhere, as Beam's filesystems
+    # Files elsewhere, which know Beam's flags; the front asks for them where a path has a scheme.
+    "dpbeam.storage.azure",
+    "dpbeam.storage.elsewhere",
+    "dpbeam.storage.hdfs",
+    "dpbeam.storage.objects",
+    "dpbeam.storage.remote",
+    "dpbeam.storage.s3",
     "dpbeam.engine.beam",
     "dpbeam.runners",
     "dpbeam.rows",
@@ -54,7 +60,6 @@ WITH_BEAM = (
     "dpbeam.hitting.transforms",
     "dpbeam.packing.transforms",
     "dpbeam.counting.transforms",
-    "dpbeam.series.remote",
     "dpbeam.series.transforms",
     "dpbeam.io",
     "dpbeam.jobs",

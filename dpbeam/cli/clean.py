@@ -49,7 +49,7 @@ def main(options: CleanOptions) -> int:
             line += "; left as it is" + ("" if state == "alive" else ", --force removes it")
         elif options.dry_run:
             line += "; would be removed"
-        elif owner.remove(folder):
+        elif owner.remove(folder) is None:
             removed += 1
             line += "; removed"
         else:

@@ -47,12 +47,12 @@ def main(options: ReportOptions) -> int:
         raise InputError("name the ledger of a run: PREFIX.ledger.json")
     if options.said.get("contents") and options.ledger_alone:
         raise InputError("--contents and --ledger_alone exclude each other")
-    from dpbeam.io.paths import is_local, local_path
+    from dpbeam.io.paths import local_path, scheme_of
     from dpbeam.io.released import check_outputs, read_and_check, refutation
     from dpbeam.review.page import render
 
     prefix = local_path(path, "LEDGER").removesuffix(LEDGER_SUFFIX)
-    if options.output is None and not is_local(prefix):
+    if options.output is None and scheme_of(prefix) is not None:
         raise InputError("--output: name a file of this machine")
     overwrite = options.overwrite
     page_file = (

@@ -181,13 +181,10 @@ def _check_free(options: SeriesOptions, target: OutputTarget) -> None:
     Raises:
       InputError: naming the flag.
     """
-    from dpbeam.io.paths import is_local, local_path
+    from dpbeam.io.paths import local_path, resolved
 
     target.check()
-    prefix, folder = (
-        os.path.realpath(path) if is_local(path) else path
-        for path in (target.prefix, local_path(options.folder, "--folder"))
-    )
+    prefix, folder = (resolved(path) for path in (target.prefix, local_path(options.folder, "--folder")))
     if prefix.startswith(os.path.join(folder, "")):
         raise InputError(
             f"--output: '{options.output}' lies in --folder, which is private; name another place"

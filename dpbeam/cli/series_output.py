@@ -44,15 +44,10 @@ def folder_of(path: str) -> Folder:
       InputError: no series can be there.
       UnavailableError: a store does not answer.
     """
-    from dpbeam.io.paths import is_local, local_path
-    from dpbeam.series.folder import LocalFolder
+    from dpbeam.io.paths import local_path
+    from dpbeam.series.folder import Folder
 
-    path = local_path(path, "--folder")
-    if is_local(path):
-        return LocalFolder(path)
-    from dpbeam.series.remote import RemoteFolder
-
-    return RemoteFolder(path)
+    return Folder(local_path(path, "--folder"))
 
 
 def load_window(options: SeriesOptions) -> SeriesWindow:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 
 from dpbeam.io.released import sha256_of
+from dpbeam.storage import FileSystems
+from dpbeam.storage.reasons import reason, refusal
 
 # Schemes of stores whose checksum follows from the content; some filesystems of Beam give the size for one.
 _CHECKSUMMED = ("s3", "hdfs", "gs", "az", "abfs", "abfss")
@@ -19,14 +21,10 @@ def content_digest(path: str) -> str:
       InputError, UnavailableError: the file cannot be read, or not now.
     """
     if path.partition("://")[0].lower() in _CHECKSUMMED:
-        from dpbeam.storage import FileSystems
-
         with contextlib.suppress(OSError, ValueError, NotImplementedError):
             if checksum := FileSystems.checksum(path):
                 return checksum
     try:
         return sha256_of(path).hex()
     except OSError as error:
-        from dpbeam.storage.reasons import reason, refusal  # with Beam, which plain files do without
-
         raise refusal(f"--input: cannot read '{path}': {reason(error)}", error) from None

@@ -5,10 +5,9 @@ So any filesystem that Beam reads works here too. Faults that a user can fix bec
 
 from __future__ import annotations
 
-import glob
+import contextlib
 import os
 import posixpath
-import shutil
 from collections.abc import Callable, Iterable
 from typing import BinaryIO, cast
 
@@ -22,12 +21,12 @@ from dpbeam.io.paths import (
     check_no_device,
     check_no_folder,
     check_text,
-    files_in_store,
-    is_local,
+    files_of,
     is_pipe,
-    local_files,
+    literal,
     local_path,
     no_file,
+    scheme_of,
 )
 from dpbeam.storage import FileSystems
 from dpbeam.storage.reasons import is_passing, missing_filesystem, reason, refusal
@@ -78,7 +77,7 @@ def identity(path: str) -> object:
 
     None for a local path that does not exist.
     """
-    if not is_local(path):
+    if scheme_of(path) is not None:
         return _canonical_url(path)
     try:
         status = os.stat("/dev/stdin" if path == STDIN else path)
@@ -97,7 +96,7 @@ def _canonical_url(path: str) -> str:
 
 def _match(pattern: str, flag: str, pipes: bool) -> list[InputFile]:
     check_no_folder(pattern, flag)
-    if is_local(pattern) and is_pipe(pattern):
+    if is_pipe(pattern):
         if not pipes:
             raise InputError(f"{flag}: '{pattern}' is a pipe; name a file")
         check_no_device(pattern, flag)
@@ -106,10 +105,7 @@ def _match(pattern: str, flag: str, pipes: bool) -> list[InputFile]:
     if missing:
         raise InputError(f"{flag}: cannot look up '{pattern}': {missing}")
     try:
-        if is_local(pattern):
-            files = [InputFile(path, os.path.getsize(path)) for path in local_files(pattern)]
-        else:
-            files = [InputFile(*file) for file in files_in_store(pattern)]
+        files = [InputFile(path, size) for path, size in files_of(pattern)]
     except (OSError, ValueError, ImportError) as error:
         raise refusal(f"{flag}: cannot look up '{pattern}': {reason(error)}", error) from None
     if not files:
@@ -128,9 +124,8 @@ def _refuse_files_of_tables(paths: Iterable[str], flag: str) -> None:
     for folder in sorted({posixpath.dirname(absolute(path)) for path in paths}):
         while folder not in looked_at and not folder.endswith(":/"):
             looked_at.add(folder)
-            escaped = glob.escape(folder) if is_local(folder) else folder
             for table in tables:
-                if _any_file(posixpath.join(escaped, table.mark)):
+                if _any_file(posixpath.join(literal(folder), table.mark)):
                     raise InputError(
                         f"{flag}: '{folder}' is the folder of a table, whose files hold deleted and replaced rows too; "
                         f"read it as --input {table.spelling.format(folder=folder)}"
@@ -140,29 +135,12 @@ def _refuse_files_of_tables(paths: Iterable[str], flag: str) -> None:
 
 def _any_file(pattern: str) -> bool:
     """Whether a pattern matches a file. Raises UnavailableError where the store does not answer."""
-    if is_local(pattern):
-        return next(glob.iglob(pattern), None) is not None
     try:
-        return bool(FileSystems.match([pattern], [1])[0].metadata_list)
+        return bool(FileSystems.match(pattern, 1))
     except (OSError, ValueError) as error:
         if is_passing(error):
             raise refusal(f"--input: cannot look up '{pattern}': {reason(error)}", error) from None
         return False
-
-
-def list_prefix(prefix: str) -> list[str]:
-    """Sorted paths of the files whose path begins with `prefix`, in its folder; empty if there is no folder."""
-    if is_local(prefix):
-        folder, stem = os.path.split(prefix)
-        if not os.path.isdir(folder or "."):
-            return []
-        return sorted(
-            os.path.join(folder, e.name) for e in os.scandir(folder or ".") if e.name.startswith(stem)
-        )
-    return FileSystems.list_prefix(prefix)
-
-
-rename = FileSystems.replace
 
 
 def write_atomically(
@@ -170,32 +148,17 @@ def write_atomically(
     write: Callable[[BinaryIO], object],
     *,
     make_folder: bool = True,
+    beside: str | None = None,
     temporary_in: str | None = None,
 ) -> None:
-    """Write a file that appears whole or not at all (`FileSystems.put`); an existing file is replaced."""
-    with naming_file(path), FileSystems.put(path, make_folder=make_folder, temporary_in=temporary_in) as file:
+    """Write a file that appears whole or not at all; an existing one is replaced. Arguments as of `Files.put`."""
+    new = FileSystems.put(path, make_folder=make_folder, beside=beside, temporary_in=temporary_in)
+    with naming_file(path), new as file:
         write(cast(BinaryIO, file))
 
 
-def delete(path: str) -> None:
-    """Delete one file or folder, by its very name: Beam takes `*` in a local name for a wildcard.
-
-    Raises:
-      OSError: it cannot be deleted, or does not exist.
-    """
-    if not is_local(path):
-        FileSystems.delete([path])
-    elif os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    else:
-        os.remove(path)
-
-
 def delete_quietly(paths: list[str]) -> None:
-    """Delete files or folders that may not exist."""
+    """Delete files or folders, those that can be."""
     for path in paths:
-        try:
-            if FileSystems.exists(path):
-                delete(path)
-        except OSError:
-            continue
+        with contextlib.suppress(OSError):
+            FileSystems.delete([path])

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 from collections.abc import Iterator
 
 from dpbeam.errors import InputError, UnavailableError
-from dpbeam.io.paths import absolute, is_local
+from dpbeam.io.paths import absolute
+from dpbeam.storage import FileSystems
+from dpbeam.storage.files import HeldError, NoLocksError
 
 #: After the prefix.
 LOCK_SUFFIX = ".dpbeam.lock"
@@ -29,27 +30,34 @@ def hold(prefix: str) -> Iterator[None]:
       UnavailableError: another run holds it, or there is no room.
       InputError: nothing can be written there.
     """
-    if not is_local(prefix):
+    if not FileSystems.at(prefix).sure_lock:
         yield
         return
     path = f"{absolute(prefix)}{LOCK_SUFFIX}"
-    with _new_folders_that_are_used(os.path.dirname(path)):
+    with _new_folders_that_are_used(os.path.dirname(path)), contextlib.ExitStack() as held:
         try:
-            descriptor = _locked(path)
-        except BlockingIOError:
+            _take(path, held)
+        except HeldError:
             raise UnavailableError(
                 f"--output: another run is under way that writes '{prefix}'; try again when it has ended"
             ) from None
         except OSError as error:
             kind = UnavailableError if error.errno in (errno.ENOSPC, errno.EDQUOT) else InputError
             raise kind(f"--output: cannot write '{prefix}': {error.strerror}") from None
+        yield
+
+
+def _take(path: str, held: contextlib.ExitStack) -> None:
+    """Be alone, where there are locks, with the folder made. Raises HeldError, OSError."""
+    while True:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         try:
-            yield
-        finally:
-            with contextlib.suppress(OSError):  # another user's, in a folder where only they may remove it
-                if os.fstat(descriptor).st_size == 0:
-                    os.unlink(path)
-            os.close(descriptor)
+            held.enter_context(FileSystems.alone(path))
+        except FileNotFoundError:
+            continue  # another run, which made the folder, has removed it
+        except NoLocksError:
+            pass
+        return
 
 
 @contextlib.contextmanager
@@ -69,39 +77,6 @@ def _new_folders_that_are_used(folder: str) -> Iterator[None]:
 
 def remove_stale(prefix: str) -> None:
     """Remove the file of a lock that a killed process has left, if there is one."""
-    if is_local(prefix) and os.path.lexists(f"{absolute(prefix)}{LOCK_SUFFIX}"):
+    if os.path.lexists(f"{absolute(prefix)}{LOCK_SUFFIX}"):
         with contextlib.suppress(InputError, UnavailableError), hold(prefix):
             pass
-
-
-def _locked(path: str) -> int:
-    """Descriptor of the locked file. Raises OSError; BlockingIOError where another process has it."""
-    while True:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        try:
-            descriptor = _opened(path)
-        except FileNotFoundError:
-            continue  # another run, which made the folder, has removed it
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in (errno.EAGAIN, errno.EACCES):
-                os.close(descriptor)
-                raise BlockingIOError(error.errno, error.strerror) from None
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(descriptor), os.lstat(path)):
-                return descriptor
-        os.close(descriptor)  # whoever held it before has removed it
-
-
-def _opened(path: str) -> int:
-    """The file, which may be another user's; made where it is not there. Raises OSError."""
-    while True:
-        for mode in (os.O_RDWR, os.O_RDONLY):
-            with contextlib.suppress(PermissionError, FileNotFoundError):
-                return os.open(path, mode | os.O_NOFOLLOW)
-        with contextlib.suppress(FileExistsError):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
-            with contextlib.suppress(OSError):
-                os.fchmod(descriptor, 0o644)  # whatever the umask: nobody else could ask for the lock
-            return descriptor

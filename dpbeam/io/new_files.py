@@ -8,6 +8,7 @@ Needs no Beam: a run that is stopped while Beam is imported still says how it en
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import glob
 import json
@@ -16,10 +17,11 @@ import re
 import stat
 from collections.abc import Iterable, Sequence
 
-from dpbeam.disk import NO_LINKS, Writer, flush_folders
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.io.lock import LOCK_SUFFIX
-from dpbeam.io.paths import STDIN, absolute, is_local, is_pipe, is_wild, local_path
+from dpbeam.io.paths import STDIN, absolute, is_folder, is_pipe, is_wild, local_path, scheme_of
+from dpbeam.storage import FileSystems
+from dpbeam.storage.files import NotOnceError
 
 LEDGER_SUFFIX = ".ledger.json"
 COMMIT_SUFFIX = ".commit.json"
@@ -59,7 +61,7 @@ class NewFile(str):
         resolved = local_path(path, flag)
         if "\0" in resolved:
             raise InputError(f"{flag}: a path holds no NUL character")
-        if not is_local(resolved):
+        if scheme_of(resolved) is not None:
             raise InputError(f"{flag}: '{path}' must be a file of this machine")
         made = super().__new__(cls, resolved)
         made.flag, made.reads = flag, tuple(reads)
@@ -157,25 +159,29 @@ class NewFile(str):
         """
         folder = os.path.dirname(os.path.abspath(self))
         try:
-            os.makedirs(folder, exist_ok=True)
+            FileSystems.make_folder(folder)
             self._put(data, overwrite, private)
-            flush_folders(folder)
+            FileSystems.flush(folder, above=True)
         except OSError as error:
             kind = UnavailableError if error.errno in _PASSING else InputError
             raise kind(f"{self.flag}: cannot write '{self}': {error.strerror}") from None
 
     def _put(self, data: bytes, overwrite: bool, private: bool) -> None:
-        try:
-            with Writer(self, once=not overwrite, private=private) as file:
-                file.write(data)
-        except OSError as error:
-            if overwrite or error.errno not in NO_LINKS or os.path.lexists(self):
-                raise
-            self._put(data, True, private)
+        if not overwrite:
+            with contextlib.suppress(NotOnceError):
+                if not FileSystems.put_once(self, data, private=private):
+                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self)
+                return
+            if os.path.lexists(self):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self)
+        with FileSystems.put(self, private=private) as file:
+            file.write(data)
 
 
 def is_anothers(path: str) -> bool:
-    """Whether a file is another user's, in a folder where only its owner may replace it, as in /tmp."""
+    """Whether a file of this machine is another user's, in a folder where only its owner may replace it, as in /tmp."""
+    if scheme_of(path) is not None:
+        return False
     folder, user = os.stat(os.path.dirname(os.path.abspath(path))), os.geteuid()
     sticky = bool(folder.st_mode & stat.S_ISVTX)
     return sticky and user not in (0, folder.st_uid, os.lstat(path).st_uid)
@@ -191,7 +197,7 @@ def check_prefix(prefix: str) -> None:
         prefix.encode()
     except UnicodeEncodeError:
         raise InputError(f"--output: '{prefix}' is not valid UTF-8; give another name") from None
-    if is_local(prefix):
+    if scheme_of(prefix) is None:
         folder, name = os.path.split(os.fsencode(absolute(prefix)))
         names = [*folder.split(b"/"), name + b" " * _REST_OF_NAME]
         if max(map(len, names)) > os.pathconf(os.sep, "PC_NAME_MAX"):
@@ -199,7 +205,7 @@ def check_prefix(prefix: str) -> None:
         # In the staging folder, whose name holds the prefix too.
         if len(folder) + 2 * len(name) + _REST_OF_PATH >= os.pathconf(os.sep, "PC_PATH_MAX"):
             raise _too_long(prefix, os.pathconf(os.sep, "PC_PATH_MAX"), "path")
-    if prefix == STDIN or (is_local(prefix) and not os.path.isdir(prefix) and is_pipe(prefix)):
+    if is_pipe(prefix) and not is_folder(prefix):
         raise InputError(f"--output: '{prefix}' is no prefix of file names; give a name such as out/items")
 
 
@@ -230,7 +236,7 @@ def check_not_output(flag: str, path: str, output: str, extras: Sequence[str] = 
     Raises:
       InputError: naming the flag.
     """
-    if not is_local(output):
+    if scheme_of(output) is not None:
         return
     prefix, one_file = output_named(output)
     rest = os.path.realpath(path).removeprefix(os.path.realpath(prefix))
@@ -277,5 +283,5 @@ def _files_of(patterns: Iterable[str]) -> Iterable[str]:
             path = local_path(pattern, "")
         except InputError:
             continue
-        if is_local(path):
+        if scheme_of(path) is None:
             yield from glob.iglob(path, recursive=True) if is_wild(path) else [path]

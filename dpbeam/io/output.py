@@ -27,19 +27,11 @@ from typing import Any
 
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.release import Release, Shard, as_text
-from dpbeam.disk import flush, flush_folders
 from dpbeam.engine.beam.owner import FILE as OWNER_FILE
 from dpbeam.engine.beam.owner import STAGING, mark
 from dpbeam.engine.beam.owner import remove as remove_folder
 from dpbeam.errors import InputError, RunnerError, complain
-from dpbeam.io.files import (
-    delete,
-    delete_quietly,
-    identity,
-    list_prefix,
-    rename,
-    write_atomically,
-)
+from dpbeam.io.files import delete_quietly, identity, write_atomically
 from dpbeam.io.lock import hold
 from dpbeam.io.new_files import (
     ANOTHERS,
@@ -53,7 +45,7 @@ from dpbeam.io.new_files import (
     output_named,
 )
 from dpbeam.io.output_formats import SHARD_NAME, shard_name
-from dpbeam.io.paths import WILDCARDS, absolute, is_local, local_path
+from dpbeam.io.paths import WILDCARDS, absolute, is_folder, local_path, scheme_of
 from dpbeam.io.released import describe, sha256_of
 from dpbeam.storage import FileSystems
 from dpbeam.storage.reasons import reason, refusal
@@ -96,11 +88,11 @@ class OutputTarget:
                 f"--output: '{prefix}' is not a prefix of file names; add a name, for example '{prefix}items'"
             )
         path = f"{prefix}.{OUTPUT_FORMATS[format]}" if one_file else prefix
-        if is_local(path) and os.path.isdir(path):
+        if is_folder(path):
             raise InputError(
                 f"--output: '{path}' is a folder; add a name, for example '{os.path.join(path, 'items')}'"
             )
-        if not is_local(prefix) and any(c in prefix for c in WILDCARDS):
+        if scheme_of(prefix) is not None and any(c in prefix for c in WILDCARDS):
             raise InputError(f"--output: '{prefix}' must not hold wildcards")
         check_prefix(prefix)
         self.prefix, self.path, self.one_file = prefix, path, one_file
@@ -200,7 +192,7 @@ class OutputTarget:
                 f"--output: '{existing[0]}' {how}; pass --overwrite to replace it, or another prefix"
             )
         for path in existing:
-            if is_local(path) and is_anothers(path):
+            if is_anothers(path):
                 raise InputError(f"--output: '{path}' {ANOTHERS}")
 
     def _owned(self, existing: list[str]) -> set[str]:
@@ -218,7 +210,7 @@ class OutputTarget:
         return owned & set(existing)
 
     def _check_writable(self) -> None:
-        if is_local(self.prefix):
+        if scheme_of(self.prefix) is None:
             folder = os.path.dirname(os.path.abspath(self.prefix))
             while not os.path.lexists(folder):
                 folder = os.path.dirname(folder)
@@ -231,7 +223,7 @@ class OutputTarget:
             return
         probe = FileSystems.join(self.staging, "probe")
         try:
-            FileSystems.mkdirs(self.staging, private=True)
+            FileSystems.make_folder(self.staging, private=True)
             write_atomically(probe, lambda file: None)
         except (OSError, ValueError) as error:
             raise refusal(f"--output: cannot write '{self.prefix}': {reason(error)}", error) from None
@@ -271,7 +263,7 @@ class OutputTarget:
           InputError, UnavailableError: that fails.
         """
         try:
-            FileSystems.mkdirs(self.staging, private=True)
+            FileSystems.make_folder(self.staging, private=True)
             mark(self.staging, strictly=True)  # on a store workers take its absence for the end of the run
         except OSError as error:
             raise refusal(f"--output: cannot write '{self.prefix}': {reason(error)}", error) from None
@@ -298,15 +290,12 @@ class OutputTarget:
         self.check_again()
         # What can run out of space comes first: older output is still whole if it does.
         text = self._with_output(ledger, len(staged)).to_json().encode()
-        if not self.public and is_local(self.staging):
+        if not self.public:
             for name in staged:
-                os.chmod(FileSystems.join(self.staging, f"shard-{name}"), 0o600)
+                FileSystems.protect(FileSystems.join(self.staging, f"shard-{name}"))
         write_atomically(self._staged_ledger, lambda file: file.write(text))
-        if is_local(self.staging):
-            # Whoever wrote them: also a worker that did not flush, or a process that has died.
-            for path in list_prefix(FileSystems.join(self.staging, "")):
-                flush(path)
-            flush_folders(self.staging)
+        # Whoever wrote them: also a worker that did not flush, or a process that has died.
+        FileSystems.flush(self.staging, inside=True, above=True)
 
     def finish(self, *, undo: bool = False) -> list[str]:
         """Put what is staged in place; return the final paths, the ledger last.
@@ -335,13 +324,13 @@ class OutputTarget:
         # Old ledger first: from here on nothing looks finished until the new one is there.
         for path in existing:
             if path in replaced and path != self._journal_path:
-                delete(path)
+                FileSystems.delete([path])
         self._flush_names()
         try:
             for final in waiting:
-                rename(staged[final], final)
+                FileSystems.rename(staged[final], final)
             self._flush_names()
-            rename(self._staged_ledger, self.ledger_path)
+            FileSystems.rename(self._staged_ledger, self.ledger_path)
             self._flush_names()
         except OSError:
             if undo:
@@ -370,8 +359,7 @@ class OutputTarget:
 
     def _flush_names(self) -> None:
         """What comes after this step comes after it on the disk too."""
-        if is_local(self.prefix):
-            flush(os.path.dirname(absolute(self.prefix)))
+        FileSystems.flush(FileSystems.split(absolute(self.prefix))[0])
 
     def tidy(self) -> None:
         """Remove what a commit has left once its ledger is in place: the note of it and the staging folder."""
@@ -459,7 +447,7 @@ class OutputTarget:
 
     def abort(self) -> None:
         """Remove the staging folder, if any, and say so where it stays."""
-        if not remove_folder(self.staging):
+        if remove_folder(self.staging) is not None:
             complain(
                 f"dpbeam: warning: staged output could not be removed; remove what is left: {self.staging}"
             )
@@ -472,15 +460,10 @@ def holds_output(staging: str) -> bool:
       OSError: a store does not answer.
     """
     try:
-        if is_local(staging):
-            names = os.listdir(staging)
-        else:
-            names = [FileSystems.split(path)[1] for path in list_prefix(FileSystems.join(staging, ""))]
-    except FileNotFoundError:
-        return False
+        paths = FileSystems.list_prefix(FileSystems.join(staging, ""))
     except PermissionError:
         return True
-    return any(name != OWNER_FILE for name in names)
+    return any(FileSystems.split(path)[1] != OWNER_FILE for path in paths)
 
 
 def read_ledger(prefix: str) -> dict[str, Any] | None:
@@ -578,7 +561,7 @@ def _read_json(path: str) -> dict[str, Any] | None:
 
 def _shards_of(prefix: str) -> list[str]:
     """Sorted paths prefix + `NNNNN-of-NNNNN.EXT`."""
-    return [path for path in list_prefix(prefix) if SHARD_NAME.fullmatch(path[len(prefix) :])]
+    return [path for path in FileSystems.list_prefix(prefix) if SHARD_NAME.fullmatch(path[len(prefix) :])]
 
 
 def _is_whole(names: list[str]) -> bool:

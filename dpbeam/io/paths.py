@@ -14,6 +14,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from dpbeam.errors import InputError, visible
+from dpbeam.storage import FileSystems
 
 STDIN = "-"
 _IN_FOLDER = "**/[!_.]*"
@@ -44,27 +45,33 @@ COMPRESSIONS = (
 _UNREADABLE = ("zip", "lz4", "7z", "snappy")
 # Major numbers of terminals on Linux: tty, console, ptmx, pts.
 _TERMINALS = (4, 5, *range(136, 144))
-_SCHEME = re.compile(r"\s*([a-zA-Z][-a-zA-Z0-9+.]*)://")
 _FILE_URL = re.compile(r"file:(?://([^/]*))?(/(?:[^/].*)?)", re.IGNORECASE | re.DOTALL)
 _DESCRIPTOR = re.compile(r"/dev/stdin|/dev/fd/\d+|/proc/(self|\d+)/fd/\d+")
 # Left beside data by other engines; never data.
 _MARKERS = frozenset({"_SUCCESS", "_metadata", "_common_metadata"})
 
 
-def scheme_of(path: str) -> str | None:
-    """The URL scheme of a path; None on this machine's filesystem."""
-    matched = _SCHEME.match(path)
-    return matched and matched[1]
-
-
-def is_local(path: str) -> bool:
-    """Whether a path lies on the local filesystem."""
-    return scheme_of(path) is None
+scheme_of = FileSystems.get_scheme
 
 
 def absolute(path: str) -> str:
     """A local path from the root, for whoever looks from another folder, as workers do; others as they are."""
-    return os.path.abspath(path) if is_local(path) else path
+    return os.path.abspath(path) if scheme_of(path) is None else path
+
+
+def resolved(path: str) -> str:
+    """A local path from the root without links; others as they are."""
+    return os.path.realpath(path) if scheme_of(path) is None else path
+
+
+def is_folder(path: str) -> bool:
+    """Whether a path is a folder of this machine."""
+    return scheme_of(path) is None and os.path.isdir(path)
+
+
+def literal(path: str) -> str:
+    """A path as a pattern, which means it alone on this machine; elsewhere as it is."""
+    return glob.escape(path) if scheme_of(path) is None else path
 
 
 def local_path(path: str, flag: str) -> str:
@@ -99,8 +106,8 @@ def check_text(text: str, flag: str, fix: str = "") -> None:
 
 def is_pipe(path: str) -> bool:
     """Whether a path can be read once only: stdin, a pipe, a device or a socket."""
-    if path == STDIN:
-        return True
+    if path == STDIN or scheme_of(path) is not None:
+        return path == STDIN
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
@@ -124,18 +131,13 @@ def check_no_device(path: str, flag: str) -> None:
 
 def is_wild(pattern: str) -> bool:
     """Whether a pattern has wildcards and is not itself the name of a file."""
-    return any(c in pattern for c in WILDCARDS) and not (is_local(pattern) and os.path.isfile(pattern))
+    named = scheme_of(pattern) is None and os.path.isfile(pattern)
+    return any(c in pattern for c in WILDCARDS) and not named
 
 
 def local_files(pattern: str) -> list[str]:
-    """Files of this machine that a pattern means.
-
-    Beam's local listing walks the whole tree below the first wildcard; the standard library does not.
-    """
-    paths = glob.glob(pattern, recursive=True) if is_wild(pattern) else [pattern]
-    return [
-        path for path in paths if os.path.isfile(path) and (not is_wild(pattern) or is_data(path, pattern))
-    ]
+    """Files of this machine that a pattern means."""
+    return [path for path, _ in files_of(pattern)]
 
 
 def is_data(path: str, pattern: str) -> bool:
@@ -146,7 +148,7 @@ def is_data(path: str, pattern: str) -> bool:
         folder = _folder_of(pattern)
         below = (
             os.path.relpath(path, folder).split(os.sep)
-            if is_local(path)
+            if scheme_of(path) is None
             else path[len(folder) + 1 :].split("/")
         )
         return bool(below[-1]) and not any(part.startswith((".", "_")) for part in below)
@@ -159,52 +161,51 @@ def of_folder(path: str) -> str:
 
     A path on a store is a folder where no object has that name and some have names below it.
     """
-    if is_local(path):
-        return os.path.join(glob.escape(path), _IN_FOLDER) if os.path.isdir(path) else path
-    from dpbeam.storage import FileSystems
-
-    folder = path.rstrip("/")
-    if is_wild(path):
+    if is_folder(path):
+        return os.path.join(literal(path), _IN_FOLDER)
+    if scheme_of(path) is None or is_wild(path):
         return path
+    folder = path.rstrip("/")
     try:
-        is_folder = not FileSystems.exists(path) and FileSystems.match([f"{folder}/**"], [1])[0].metadata_list
+        on_store = not FileSystems.exists(path) and FileSystems.match(f"{folder}/**", 1)
     except (OSError, ValueError, ImportError):
         return path  # who looks up its files says what is wrong
-    return f"{folder}/{_IN_STORE}" if is_folder else path
+    return f"{folder}/{_IN_STORE}" if on_store else path
 
 
 def in_folder_of_store(pattern: str) -> list[str]:
     """The files of a pattern that `of_folder` gives for a folder on a store; none of other patterns."""
-    return [path for path, _ in files_in_store(pattern)] if pattern.endswith(_IN_STORE) else []
+    return [path for path, _ in files_of(pattern)] if pattern.endswith(_IN_STORE) else []
 
 
-def files_in_store(pattern: str) -> list[tuple[str, int]]:
-    """(path, size in bytes) of the files on a store that a pattern means.
+def files_of(pattern: str) -> list[tuple[str, int]]:
+    """(path, size in bytes) of the files that a pattern means.
 
     Raises: OSError, ValueError or ImportError: they cannot be looked up.
     """
-    return [file for file in _listed(pattern) if not is_wild(pattern) or is_data(file[0], pattern)]
-
-
-def _listed(pattern: str) -> list[tuple[str, int]]:
-    from dpbeam.storage import FileSystems
-
-    return [(m.path, int(m.size_in_bytes)) for m in FileSystems.match([pattern])[0].metadata_list]
+    wild = is_wild(pattern)
+    return [
+        (path, size)
+        for path, size in FileSystems.match(pattern).items()
+        if not wild or is_data(path, pattern)
+    ]
 
 
 def left_out(pattern: str) -> int:
     """How many files `of_folder` leaves out for their names, or for those of their folders; 0 of other patterns."""
     if not pattern.endswith(_IN_FOLDERS):
         return 0
-    if not is_local(pattern):
-        all_files = [path for path, _ in _listed(f"{_folder_of(pattern)}/**") if not path.endswith("/")]
-        return len(all_files) - len(files_in_store(pattern))
+    if scheme_of(pattern) is not None:
+        all_files = [
+            path for path in FileSystems.match(f"{_folder_of(pattern)}/**") if not path.endswith("/")
+        ]
+        return len(all_files) - len(files_of(pattern))
     every = sum(len(files) for _, _, files in os.walk(_folder_of(pattern)))
     return every - len(local_files(pattern))
 
 
 def _folder_of(pattern: str) -> str:
-    if not is_local(pattern):
+    if scheme_of(pattern) is not None:
         return pattern.removesuffix(_IN_STORE).rstrip("/")
     return re.sub(r"\[([*?[])\]", r"\1", pattern.removesuffix(_IN_FOLDER)).rstrip(os.sep) or os.sep
 
@@ -219,7 +220,7 @@ def no_file(pattern: str, flag: str) -> InputError:
 
 def check_no_folder(pattern: str, flag: str) -> None:
     """Refuse a folder where files are named. Raises InputError."""
-    if is_local(pattern) and os.path.isdir(pattern):
+    if is_folder(pattern):
         example = os.path.join(pattern, "*")
         raise InputError(f"{flag}: '{pattern}' is a folder; name its files, for example '{example}'")
 

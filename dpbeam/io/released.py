@@ -6,7 +6,6 @@ Needs no Beam for files of this machine.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
@@ -14,8 +13,10 @@ from typing import BinaryIO
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.release import Shard
 from dpbeam.errors import InputError, UnavailableError
-from dpbeam.io.paths import is_local, local_path
+from dpbeam.io.paths import is_folder, local_path
 from dpbeam.review.verification import Statement, check_ledger
+from dpbeam.storage import FileSystems
+from dpbeam.storage.reasons import is_passing, reason
 
 _CHUNK = 1 << 20
 _LARGEST_LEDGER = 64 << 20
@@ -49,21 +50,16 @@ def _parquet_rows(data: bytes) -> int:
 
 @contextmanager
 def opened(path: str) -> Iterator[BinaryIO]:
-    """A file to read, here or on a filesystem of Beam's.
+    """A file to read.
 
     Raises: OSError if there is none, or if it cannot be read.
     """
-    if is_local(path):
-        with open(path, "rb") as file:
-            yield file
-        return
-    from dpbeam.storage import FileSystems
-
     try:
-        with FileSystems.open(path) as file:
-            yield file
+        file = FileSystems.open(path)
     except (ValueError, ImportError) as error:
         raise OSError(None, str(error)) from None
+    with file:
+        yield file
 
 
 def sha256_of(path: str) -> bytes:
@@ -76,13 +72,9 @@ def sha256_of(path: str) -> bytes:
 
 
 def exists(path: str) -> bool:
-    """Whether there is such a file, here or on a filesystem of Beam's. Raises UnavailableError."""
-    if is_local(path):
-        return os.path.isfile(path)
-    from dpbeam.storage import FileSystems
-
+    """Whether there is such a file. Raises UnavailableError."""
     try:
-        return bool(FileSystems.exists(path))
+        return FileSystems.exists(path) and not is_folder(path)
     except OSError as error:
         _check_answers(path, error)
         raise
@@ -90,10 +82,6 @@ def exists(path: str) -> bool:
 
 def _check_answers(path: str, error: OSError) -> None:
     """Whether there is no such file is not known where its store does not answer. Raises UnavailableError."""
-    if is_local(path):
-        return
-    from dpbeam.storage.reasons import is_passing, reason  # with Beam, which plain files do without
-
     if is_passing(error):
         raise UnavailableError(f"cannot read '{path}': {reason(error)}") from None
 

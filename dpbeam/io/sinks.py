@@ -7,7 +7,6 @@ neither order, nor file layout, nor file count carries anything about the input.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -210,14 +209,7 @@ def stage(folder: str, shard: int, num_shards: int, format: str, write: Callable
       OSError: the folder is gone, as after the end of the run: a late worker must not bring it back.
     """
     path = FileSystems.join(folder, f"shard-{shard_name(shard, num_shards, format)}")
-
-    def write_while_it_stands(file: BinaryIO) -> None:
-        write(file)
-        # A store has no folder whose absence would tell.
-        if not FileSystems.is_local(folder) and not FileSystems.exists(FileSystems.join(folder, owner.FILE)):
-            raise FileNotFoundError(errno.ENOENT, "the run has ended", folder)
-
-    write_atomically(path, write_while_it_stands, make_folder=False)
+    write_atomically(path, write, make_folder=False, beside=owner.FILE)
     return path
 
 

@@ -14,7 +14,7 @@ from dpbeam.engine.beam.store import NewFile, RunFolder
 from dpbeam.errors import InputError
 from dpbeam.io.files import identity
 from dpbeam.io.formats import find
-from dpbeam.io.paths import COMPRESSIONS, STDIN, check_no_device, is_local, is_pipe, without_compression
+from dpbeam.io.paths import COMPRESSIONS, STDIN, check_no_device, is_pipe, without_compression
 from dpbeam.io.streams import open_input
 from dpbeam.storage import FileSystems
 from dpbeam.storage.reasons import reason, refusal
@@ -49,7 +49,7 @@ class Spool:
         pipes: dict[object, str] = {}
         replaced = []
         for pattern in patterns:
-            if not (is_local(pattern) and is_pipe(pattern)):
+            if not is_pipe(pattern):
                 replaced.append(pattern)
                 continue
             check_no_device(pattern, flag)

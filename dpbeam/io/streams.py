@@ -10,15 +10,14 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from dpbeam.io.paths import STDIN, compression_of, is_local
+from dpbeam.io.paths import STDIN, compression_of
+from dpbeam.storage import FileSystems
+from dpbeam.storage.reasons import reason, refusal
 
 
 @contextmanager
 def open_input(path: str) -> Iterator[BinaryIO]:
     """A file of raw bytes, seekable unless it is a pipe or stdin. Raises InputError if it cannot be opened."""
-    from dpbeam.storage import FileSystems
-    from dpbeam.storage.reasons import reason, refusal
-
     file: Any
     try:
         if path == STDIN:
@@ -27,7 +26,7 @@ def open_input(path: str) -> Iterator[BinaryIO]:
             file = FileSystems.open(path)
     except (OSError, ValueError) as error:
         raise refusal(f"{path}: cannot be read: {reason(error)}", error) from None
-    whole: Any = file if is_local(path) else _WholeReads(file)
+    whole: Any = file if path == STDIN or FileSystems.at(path).is_near else _WholeReads(file)
     try:
         yield whole
     finally:
@@ -94,8 +93,6 @@ class ByteSource:
 
     def read(self, size: int) -> bytes:
         """Up to `size` bytes, fewer only at the end. Raises InputError for a damaged file."""
-        from dpbeam.storage.reasons import reason, refusal
-
         try:
             return _read_fully(self._stream, size)
         except (OSError, EOFError, lzma.LZMAError) as error:

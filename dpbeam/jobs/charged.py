@@ -42,14 +42,15 @@ from dpbeam.budget.charges import charge_of
 from dpbeam.budget.periods import parse_days
 from dpbeam.budget.store import Actor, BudgetStore, BudgetStoreError, check_name
 from dpbeam.engine.beam import owner
-from dpbeam.engine.beam.owner import Owner
 from dpbeam.errors import InputError
 from dpbeam.io.output import OutputTarget, damaged, holds_output, read_ledger
-from dpbeam.io.paths import absolute, is_local
+from dpbeam.io.paths import absolute
 from dpbeam.jobs.console import NothingToDo, tell, warn
 from dpbeam.jobs.identity import settings_digest
 from dpbeam.jobs.options import AccountOptions
 from dpbeam.jobs.uncharged import Uncharged
+from dpbeam.storage import FileSystems
+from dpbeam.storage.processes import Owner
 
 # Attempts of this very process that have not come to their end.
 _GOING: set[str] = set()
@@ -139,7 +140,7 @@ class RunCharge(Uncharged):
         self.charged = _figures(release.charge, account)
         self._say(f"account of dataset '{self._dataset}': {amounts} {again}")
         for folder in staged_by(account, self._id):
-            if not owner.remove(folder):
+            if owner.remove(folder):
                 raise InputError(
                     f"--release_id: '{folder}' holds what an earlier attempt of '{self._id}' has staged, and cannot be "
                     "removed: a second release would stand beside it; remove it, and give the command again"
@@ -319,7 +320,7 @@ def check_undamaged(store: BudgetStore, dataset: str, release: Release) -> None:
     """
     prefix = _output(release)["prefix"]
     ledger = read_ledger(prefix)
-    if not is_local(prefix) or (
+    if not FileSystems.at(prefix).needs_flush or (
         ledger is not None and _marked(ledger) != _mark(store, dataset, release.id, release.attempt)
     ):
         return

@@ -7,7 +7,6 @@ import shlex
 import time
 
 from dpbeam.engine.beam import owner
-from dpbeam.io.paths import is_local
 from dpbeam.jobs.console import warn
 
 _BEAM_FOLDER = "beam-pipeline-temp"
@@ -34,8 +33,6 @@ def _of_runs(temp_location: str, output: str | None) -> list[tuple[str, str]]:
 
 def _of_beam(temp_location: str) -> list[str]:
     """Folders that Beam makes for each run and leaves empty when it is killed."""
-    if not is_local(temp_location):
-        return []
     return [path for path in owner.folders(temp_location, _BEAM_FOLDER) if _is_empty(path)]
 
 

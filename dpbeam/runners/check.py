@@ -335,7 +335,7 @@ def check_path(flags: EngineFlags, path: Path, shared_folders: Sequence[str] = (
     what = f"{path.flag} {path.value}"
     try:
         scheme = FileSystems.get_scheme(path.value)
-        FileSystems.get_filesystem(path.value)
+        FileSystems.at(path.value)
     except (ValueError, OSError, ImportError):
         fix = "name storage that Beam reads, as s3:// or gs://"
         return Row(what, "refuse", "no filesystem for this path", fix)
@@ -358,11 +358,10 @@ def _none(what: str, path: Path) -> Row:
 
 
 def _local_read(what: str, path: Path) -> Row:
-    # Beam finds nothing by a pattern without a folder.
-    files = FileSystems.match([os.path.abspath(path.value)])[0].metadata_list
+    files = FileSystems.match(path.value)
     if not files:
         return _none(what, path)
-    closed = sum(not os.access(f.path, os.R_OK) for f in files)
+    closed = sum(not os.access(file, os.R_OK) for file in files)
     if closed:
         return Row(what, "refuse", f"{closed} of {len(files)} files cannot be read", "give read permission")
     return Row(what, "ok", f"{len(files)} files")
@@ -374,15 +373,15 @@ def _remote(what: str, path: Path) -> Row:
         return Row(what, "refuse", *missing.split("; "))
     try:
         if path.use == "input":
-            count = len(FileSystems.match([path.value])[0].metadata_list)
+            count = len(FileSystems.match(path.value))
             return Row(what, "ok", f"{count} files") if count else _none(what, path)
         name = uuid.uuid4().hex
         folder = f"{path.value}.staging-{name[:16]}"
         if path.use == "temp":
             folder = FileSystems.join(path.value, f"dpbeam-run-{name}")
-        FileSystems.mkdirs(folder, private=path.use == "temp")
+        FileSystems.make_folder(folder, private=path.use == "temp")
         try:
-            with FileSystems.create(FileSystems.join(folder, "probe")) as probe:
+            with FileSystems.put(FileSystems.join(folder, "probe")) as probe:
                 probe.write(b"dpbeam")
         finally:
             FileSystems.remove_folder(folder)

@@ -190,7 +190,7 @@ def _check_reached(pcoll: PCollection, paths: dict[str, str]) -> None:
     if not read(_argv(pipeline.options, type(pipeline.runner).__name__)).remote_workers:
         return
     for name, path in paths.items():
-        if path.startswith("sqlite:") or FileSystems.is_local(path):
+        if path.startswith("sqlite:") or FileSystems.get_scheme(path) is None:
             which = "a file of SQLite" if name == "budget" else "a path"
             better = (
                 "a database that they reach, postgresql://..." if name == "budget" else "a place on a store"

@@ -33,7 +33,7 @@ from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.series.config import SeriesPlan, plan_series, series_ledger
 from dpbeam.series.counts import with_counts
 from dpbeam.series.family import SeriesConfig
-from dpbeam.series.folder import Folder, LocalFolder
+from dpbeam.series.folder import Folder
 from dpbeam.series.night import run_kept
 from dpbeam.series.parts import PartFiles, Parts, names_of
 from dpbeam.series.state import SeriesState, input_fingerprint, kinds_of, pairs_digest
@@ -60,7 +60,11 @@ def _made_with(plan: SeriesPlan) -> dict[str, str]:
 
 
 def _folder(folder: Folder | str) -> Folder:
-    return LocalFolder(folder) if isinstance(folder, str) else folder
+    if not isinstance(folder, str):
+        return folder
+    if "://" in folder:
+        raise InputError(f"{param('folder')} must be a folder of this machine, got '{folder}'")
+    return Folder(folder)
 
 
 def config_of(folder: Folder, values: Mapping[str, Any]) -> SeriesConfig:

@@ -21,10 +21,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from apache_beam.io.filesystem import FileMetadata
-
+from dpbeam.storage.files import UNAVAILABLE
 from dpbeam.storage.objects import NewObject, ObjectFiles, is_passing_status, refused
-from dpbeam.storage.remote import PART, UNAVAILABLE, patiently, shared_client, variables
+from dpbeam.storage.remote import PART, patiently, shared_client, variables
 
 #: Azure's own alone: tokens and signatures go to the host that a URL names.
 _HOST = (
@@ -45,16 +44,12 @@ class AzureFiles(ObjectFiles):
 
     deletes_at_once = 8
 
-    @classmethod
-    def scheme(cls) -> str:
-        return "dpbeam-azure"
-
     def _at(self, url: str) -> tuple[Any, str, str]:
         """(client of the container, name, the URL's part before it). Raises OSError."""
         container, host, name = _parts_of(url)
         return _service(host).get_container_client(container), name, url[: len(url) - len(name)].rstrip("/")
 
-    def mkdirs(self, path: str) -> None:
+    def make_folder(self, path: str, *, private: bool = False) -> None:
         _parts_of(path)
 
     def _blobs(self, prefix: str, *include: str) -> Iterator[tuple[Any, str, bool]]:
@@ -67,17 +62,17 @@ class AzureFiles(ObjectFiles):
             is_folder = blob.name.endswith("/") or notes.get("hdi_isfolder") == "true"
             yield blob, f"{before}/{blob.name}", is_folder
 
-    def _list(self, dir_or_prefix: str) -> Iterator[FileMetadata]:
-        for blob, url, is_folder in self._blobs(dir_or_prefix):
+    def _list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        for blob, url, is_folder in self._blobs(prefix):
             if not is_folder:
-                yield FileMetadata(url, blob.size, blob.last_modified.timestamp())
+                yield url, blob.size
 
-    def folders(self, parent: str, stem: str) -> list[str]:
+    def folders(self, parent: str, stem: str, file: str) -> list[str]:
         client, name, before = self._at(self.join(parent, stem))
         names = _asked(parent, lambda: [entry.name for entry in client.walk_blobs(name_starts_with=name)])
         return sorted(f"{before}/{entry.rstrip('/')}" for entry in names if entry.endswith("/"))
 
-    def remove_folder(self, path: str) -> None:
+    def _remove_below(self, path: str) -> None:
         folder = path.rstrip("/")
 
         def inside(*include: str) -> dict[str, bool]:
@@ -103,8 +98,8 @@ class AzureFiles(ObjectFiles):
     def _about(self, path: str) -> Any:
         return _asked(path, self._blob(path).get_blob_properties)
 
-    def _facts(self, about: Any) -> tuple[int, float, object]:
-        return about.size, about.last_modified.timestamp(), about.etag
+    def _facts(self, about: Any) -> tuple[int, object]:
+        return about.size, about.etag
 
     def part(self, path: str, start: int, end: int, version: object) -> bytes:
         from azure.core import MatchConditions
@@ -121,6 +116,11 @@ class AzureFiles(ObjectFiles):
 
     def _delete(self, path: str) -> None:
         _asked(path, self._blob(path).delete_blob)
+
+    def _copy(self, source: str, target: str) -> None:
+        with self.open(source) as reader, self.put(target) as writer:
+            while data := reader.read(PART):
+                writer.write(data)
 
 
 class AzureObject(NewObject):

@@ -16,36 +16,23 @@ import posixpath
 import queue
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, BinaryIO, cast
-
-from apache_beam.io.filesystem import FileMetadata, MatchResult
+from typing import Any
 
 from dpbeam.disk import BEING_WRITTEN
-from dpbeam.storage.remote import (
-    PART,
-    UNAVAILABLE,
-    RemoteFiles,
-    Upload,
-    patiently,
-    shared_client,
-)
+from dpbeam.storage.files import UNAVAILABLE
+from dpbeam.storage.remote import PART, RemoteFiles, RenamingFiles, Upload, patiently, shared_client
 
 _PORT = 9870
 _SECONDS = 60.0
 _WAITING = 4  # parts of a stream that the store is to take
 
 
-class HdfsFiles(RemoteFiles):
-    """Files and folders below `hdfs://`."""
+class HdfsFiles(RenamingFiles, RemoteFiles):
+    """Files and folders below `hdfs://`; a rename onto a file that is there is refused."""
 
-    @classmethod
-    def scheme(cls) -> str:
-        return "dpbeam-hdfs"
-
-    def has_dirs(self) -> bool:
-        return True
+    has_folders = sure_once = True
 
     def _at(self, url: str) -> tuple[Any, str, str]:
         """(client, path, the URL's part before it)."""
@@ -69,10 +56,10 @@ class HdfsFiles(RemoteFiles):
         with _as_os_errors(path):
             return patiently(lambda: request(client, name), _passes)
 
-    def mkdirs(self, path: str) -> None:
-        self._ask(path, lambda client, name: client.makedirs(name))
-
-    def mkdirs_private(self, path: str) -> None:
+    def make_folder(self, path: str, *, private: bool = False) -> None:
+        if not private:
+            self._ask(path, lambda client, name: client.makedirs(name))
+            return
         # What is missing above gets the permission of the request, and may hold what others are to read.
         self._ask(path, lambda client, name: client.makedirs(posixpath.dirname(name)))
         self._ask(path, lambda client, name: client.makedirs(name, permission="700"))
@@ -86,47 +73,34 @@ class HdfsFiles(RemoteFiles):
             return []
         return [(before + posixpath.join(name, child), state) for child, state in entries]
 
-    def _list(self, dir_or_prefix: str) -> Iterator[FileMetadata]:
-        """Files in a folder, and where it is none, nothing."""
-        for url, state in self._entries(dir_or_prefix):
+    def _list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        for url, state in self._entries(prefix.rpartition("/")[0]):
             if state["type"] == "FILE":
-                yield FileMetadata(url, state["length"], state["modificationTime"] / 1000)
+                yield url, state["length"]
 
-    def match(self, patterns: Sequence[str], limits: Sequence[int | None] | None = None) -> list[MatchResult]:
-        names = [self._named(pattern) for pattern in patterns]
-        matches: list[MatchResult] = super().match(names, limits)  # type: ignore[no-untyped-call]
-        return matches
-
-    def _url_dirname(self, url_or_path: str) -> str:
-        return url_or_path.rpartition("/")[0]
-
-    def _named(self, url: str) -> str:
-        """A URL as listings spell it."""
+    def named(self, url: str) -> str:
         _, name, before = self._at(url)
         return before + name + ("/" if url.endswith("/") else "")
 
-    def sizes(self, prefix: str) -> dict[str, int]:
-        named = self._named(prefix)
-        folder = named.rpartition("/")[0]
-        entries = self._list(folder)
-        return {entry.path: entry.size_in_bytes for entry in entries if entry.path.startswith(named)}
-
-    def folders(self, parent: str, stem: str) -> list[str]:
+    def folders(self, parent: str, stem: str, file: str) -> list[str]:
         entries = ((url, state["type"]) for url, state in self._entries(parent))
         return sorted(
             url for url, kind in entries if kind == "DIRECTORY" and self.split(url)[1].startswith(stem)
         )
 
-    def remove_folder(self, path: str) -> None:
+    def remove_folder(self, path: str, *, first: str = "", last: str = "") -> str | None:
+        if first:
+            self.delete([self.join(path, first)])
         self.delete([path])
+        return None
 
     def _about(self, path: str) -> dict[str, Any]:
         # Not `strict=False`: that takes a store that does not answer for one without the file.
         state: dict[str, Any] = self._ask(path, lambda client, name: client.status(name))
         return state
 
-    def _facts(self, about: Any) -> tuple[int, float, object]:
-        return about["length"], about["modificationTime"] / 1000, None
+    def _facts(self, about: Any) -> tuple[int, object]:
+        return about["length"], None
 
     def checksum(self, path: str) -> str:
         return str(self._ask(path, lambda client, name: client.checksum(name))["bytes"])
@@ -151,16 +125,16 @@ class HdfsFiles(RemoteFiles):
         with _as_os_errors(path):
             return patiently(fetch, lambda error: isinstance(error, _TooShort) or _passes(error))
 
-    def create(self, path: str, mime_type: str = "", compression_type: str = "") -> BinaryIO:
+    def create(self, path: str) -> Writer:
         client, name, _ = self._at(path)
-        return cast(BinaryIO, Writer(client, name, path))
+        return Writer(client, name, path)
 
     def _make(self, path: str, data: bytes) -> None:
         written = f"{path}{BEING_WRITTEN}{uuid.uuid4().hex}"
         try:
             with self.create(written) as file:
                 file.write(data)
-            self._rename(written, path)
+            self.move(written, path)
         except OSError:
             with contextlib.suppress(OSError):
                 self._delete(written)
@@ -168,8 +142,16 @@ class HdfsFiles(RemoteFiles):
                 raise FileExistsError(errno.EEXIST, "the file exists", path) from None
             raise
 
-    def _rename(self, source: str, target: str) -> None:
-        """Raises OSError where the target is there."""
+    def move(self, source: str, target: str) -> None:
+        self._rename(source, target, lambda client, old, new: client.rename(old, new))
+
+    def rename(self, source: str, target: str) -> None:
+        try:
+            self._rename(source, target, _replace)
+        except OSError:  # HttpFS does not replace
+            super().rename(source, target)
+
+    def _rename(self, source: str, target: str, request: Callable[[Any, str, str], None]) -> None:
         import hdfs
 
         _, new, _ = self._at(target)
@@ -179,9 +161,9 @@ class HdfsFiles(RemoteFiles):
             nonlocal asked
             again, asked = asked, True
             try:
-                client.rename(old, new)
+                request(client, old, new)
             except hdfs.HdfsError as error:
-                if not again or not _refuses(error):
+                if not again or not (_refuses(error) or error.exception == "FileNotFoundException"):
                     raise
                 # An earlier request may be done, and its answer lost.
                 if client.status(old, strict=False) or not client.status(new, strict=False):
@@ -191,6 +173,15 @@ class HdfsFiles(RemoteFiles):
 
     def _delete(self, path: str) -> None:
         self._ask(path, lambda client, name: client.delete(name, recursive=True))
+
+
+def _replace(client: Any, old: str, new: str) -> None:
+    """Rename in one step, also onto a file that is there."""
+    import hdfs
+
+    answer = client._rename(old, destination=new, renameoptions="OVERWRITE")
+    if answer.content and not answer.json().get("boolean", True):
+        raise hdfs.HdfsError("Unable to rename %r to %r.", old, new)
 
 
 class _TooShort(OSError):

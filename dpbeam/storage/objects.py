@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, BinaryIO, cast
+from typing import Any
 
-from dpbeam.storage.remote import PART, UNAVAILABLE, RemoteFiles, Upload
+from dpbeam.storage.files import UNAVAILABLE
+from dpbeam.storage.remote import PART, RemoteFiles, Upload, check_beside
 
 _UPLOADS_AT_ONCE = 4
 _PARTS_OF_A_SIZE = 2000  # then parts are twice as large: 10,000 at most make an object of 500 GB
@@ -18,24 +19,26 @@ _PARTS_OF_A_SIZE = 2000  # then parts are twice as large: 10,000 at most make an
 class ObjectFiles(RemoteFiles):
     """Objects of a bucket or container, by their key; there are no folders."""
 
-    appears_whole = True
-
-    def has_dirs(self) -> bool:
-        return False
-
     @abstractmethod
-    def mkdirs(self, path: str) -> None:
+    def make_folder(self, path: str, *, private: bool = False) -> None:
         """Look whether the path can be one of this store. Raises OSError."""
-
-    def mkdirs_private(self, path: str) -> None:
-        self.mkdirs(path)
 
     @abstractmethod
     def _new(self, path: str) -> NewObject:
         """The requests that make an object."""
 
-    def create(self, path: str, mime_type: str = "", compression_type: str = "") -> BinaryIO:
-        return cast(BinaryIO, Writer(self._new(path)))
+    def put(
+        self,
+        path: str,
+        *,
+        make_folder: bool = True,
+        beside: str | None = None,
+        private: bool = False,
+        durable: bool = True,
+        same: bool = False,
+        temporary_in: str | None = None,
+    ) -> Writer:
+        return Writer(self._new(path), lambda: check_beside(self, path, beside))
 
     def _make(self, path: str, data: bytes) -> None:
         try:
@@ -45,9 +48,24 @@ class ObjectFiles(RemoteFiles):
                 raise FileExistsError(errno.EEXIST, "the object exists", path) from None
             raise
 
-    def _rename(self, source: str, target: str) -> None:
+    @abstractmethod
+    def _copy(self, source: str, target: str) -> None:
+        """Make an object that holds what another one does. Raises OSError."""
+
+    def rename(self, source: str, target: str) -> None:
         self._copy(source, target)
         self.delete([source])
+
+    def remove_folder(self, path: str, *, first: str = "", last: str = "") -> str | None:
+        if first:
+            self.delete([self.join(path, first)])
+            self._remove_below(path)
+        self._remove_below(path)  # also what a late worker finished meanwhile
+        return None
+
+    @abstractmethod
+    def _remove_below(self, path: str) -> None:
+        """Delete all objects of a folder, and what of them was begun. Raises OSError."""
 
 
 class NewObject(ABC):
@@ -78,11 +96,15 @@ class NewObject(ABC):
 
 
 class Writer(Upload):
-    """An object that appears when it is closed, and not if it is aborted or left to the garbage."""
+    """An object that appears when it is closed, and not if it is aborted or left to the garbage.
 
-    def __init__(self, new: NewObject):
+    Args:
+      check: raises OSError where it must not appear.
+    """
+
+    def __init__(self, new: NewObject, check: Callable[[], None] = lambda: None):
         super().__init__()
-        self._new = new
+        self._new, self._check = new, check
         self._buffer = bytearray()
         self._pool: ThreadPoolExecutor | None = None
         self._waiting: deque[Future] = deque()
@@ -100,6 +122,7 @@ class Writer(Upload):
         return len(data)
 
     def _finish(self) -> None:
+        self._check()
         if not self._count:
             self._new.put(bytes(self._buffer))
             return

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import importlib.util
 
 from dpbeam.errors import InputError, UnavailableError
-from dpbeam.storage.filesystems import FileSystems
-from dpbeam.storage.remote import UNAVAILABLE
+from dpbeam.storage.files import UNAVAILABLE
+from dpbeam.storage.filesystems import ELSEWHERE, FileSystems
 
 # Package that reads a scheme, and a module by which to tell that it is installed.
 _CLIENT_OF = {
@@ -42,7 +43,7 @@ def missing_filesystem(path: str) -> str | None:
     if not scheme:
         return None
     if scheme not in _CLIENT_OF:
-        known = FileSystems.known_schemes()
+        known = importlib.import_module(ELSEWHERE).known_schemes()
         if scheme in known:
             return None
         names = ", ".join(f"{name}://" for name in sorted(known | set(_CLIENT_OF)))

@@ -1,40 +1,38 @@
-"""What filesystems elsewhere have in common: settings from Beam's options, patience, and readers that look ahead."""
+"""What files elsewhere have in common: patience, readers that look ahead, and uploads that can be given up."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import io
+import itertools
 import os
 import random
+import re
 import threading
 import time
+import uuid
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import Any, BinaryIO, TypeVar, cast
 
-from apache_beam.io.filesystem import BeamIOError, FileMetadata, FileSystem
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.io.filesystem import FileSystem
+
+from dpbeam.disk import BEING_WRITTEN
+from dpbeam.storage import lease
+from dpbeam.storage.files import Files, NewFile
 
 #: How often a request is tried.
 ATTEMPTS = 8
 #: Bytes of one request. Larger ones are cut into several that run at once.
 PART = 8 << 20
-#: Number of the errors of a store that does not answer, or only that it cannot: it may do better a minute later.
-UNAVAILABLE = errno.EHOSTDOWN
 _AT_ONCE = 8
 _FIRST_LOOK_AHEAD = 1 << 16
 _LONGEST_WAIT = 20.0
 
 _Result = TypeVar("_Result")
-
-
-@functools.lru_cache(maxsize=1)  # reading them takes longer than a request
-def _flags_of(options: PipelineOptions) -> dict[str, Any]:
-    """Beam's flags; those alone that were given."""
-    return options.get_all_options(drop_default=True)
 
 
 class Upload(io.RawIOBase):
@@ -120,24 +118,18 @@ def variables(prefix: str) -> int:
     return hash(tuple(sorted(item for item in os.environ.items() if item[0].startswith(prefix))))
 
 
-class RemoteFiles(FileSystem):
-    """A filesystem elsewhere, without compression and with literal names in all but `match`."""
+class RemoteFiles(Files):
+    """Files of a store, by its client.
 
-    #: whether a new file is seen when it is closed and not before, and its writer has `abort`
-    appears_whole = False
+    Args:
+      flags: Beam's, those that were given.
+    """
+
     #: how many files are deleted at once
     deletes_at_once = 1
 
-    def __init__(self, pipeline_options: PipelineOptions | dict[str, Any] | None = None):
-        super().__init__(pipeline_options)  # type: ignore[no-untyped-call]
-        if isinstance(pipeline_options, PipelineOptions):  # of the launcher; a worker has a dict
-            pipeline_options = _flags_of(pipeline_options)
-        self.flags = pipeline_options or {}
-
-    @classmethod
-    def scheme(cls) -> str:
-        """The name by which Beam finds the class."""
-        return "dpbeam-remote"
+    def __init__(self, flags: Mapping[str, Any]):
+        self.flags = flags
 
     def join(self, basepath: str, *paths: str) -> str:
         return "/".join([basepath.rstrip("/"), *paths])
@@ -146,53 +138,47 @@ class RemoteFiles(FileSystem):
         head, _, tail = path.rpartition("/")
         return head, tail
 
-    def size(self, path: str) -> int:
-        return self.metadata(path).size_in_bytes
-
-    def last_updated(self, path: str) -> float:
-        return self.metadata(path).last_updated_in_seconds
+    def named(self, url: str) -> str:
+        """A URL or pattern as listings spell it."""
+        return url
 
     def sizes(self, prefix: str) -> dict[str, int]:
-        """Path -> size of the files that begin with `prefix`, in its folder."""
-        entries = ((entry.path, entry.size_in_bytes) for entry in self._list(prefix))
+        prefix = self.named(prefix)
         return {
-            path: size for path, size in entries if path.startswith(prefix) and "/" not in path[len(prefix) :]
+            path: size
+            for path, size in self._list(prefix)
+            if path.startswith(prefix) and "/" not in path[len(prefix) :]
         }
 
-    @abstractmethod
-    def _list(self, dir_or_prefix: str) -> Iterator[FileMetadata]: ...
+    def match(self, pattern: str, limit: int | None = None) -> dict[str, int]:
+        pattern = self.named(pattern)
+        fixed = pattern[: next((n for n, letter in enumerate(pattern) if letter in "*?["), len(pattern))]
+        if fixed == pattern:
+            try:
+                return {pattern: self._facts(self._about(pattern))[0]}
+            except FileNotFoundError:
+                return {}
+        matches = re.compile(FileSystem.translate_pattern(pattern)).match
+        return dict(itertools.islice((entry for entry in self._list(fixed) if matches(entry[0])), limit))
 
     @abstractmethod
-    def folders(self, parent: str, stem: str) -> list[str]:
-        """Sorted paths of the folders below `parent` whose names begin with `stem`."""
-
-    @abstractmethod
-    def remove_folder(self, path: str) -> None:
-        """Delete a folder with all that it holds; harmless if it is gone."""
-
-    @abstractmethod
-    def mkdirs_private(self, path: str) -> None:
-        """Make a folder for its owner alone, where the store knows owners."""
+    def _list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        """(path, size) of files: at least of those that begin with `prefix`, and on a store with folders lie in its."""
 
     @abstractmethod
     def _about(self, path: str) -> Any:
         """What the store says of a file. Raises OSError if there is none."""
 
     @abstractmethod
-    def _facts(self, about: Any) -> tuple[int, float, object]:
-        """Of what the store says of a file: its size, the time of the last change, and its version."""
+    def _facts(self, about: Any) -> tuple[int, object]:
+        """Of what the store says of a file: its size and its version."""
 
     def state(self, path: str) -> tuple[int, object]:
         """(size, version) of a file. Raises OSError if there is none."""
-        size, _, version = self._facts(self._about(path))
-        return size, version
-
-    def metadata(self, path: str) -> FileMetadata:
-        """Size and time of the last change. Raises OSError if there is no such file."""
-        size, changed, _ = self._facts(self._about(path))
-        return FileMetadata(path, size, changed)
+        return self._facts(self._about(path))
 
     def checksum(self, path: str) -> str:
+        """What the store says of the content of a file. Raises OSError."""
         return str(self.state(path)[1])
 
     @abstractmethod
@@ -200,7 +186,7 @@ class RemoteFiles(FileSystem):
         """Bytes start to end, all of them, of this version. Raises OSError."""
 
     def read_range(self, path: str, offset: int, size: int, version: object = None) -> bytes:
-        """Bytes offset to offset + size, large ones by requests that run at once. Raises OSError."""
+        """As `Files`, large ones by requests that run at once."""
         if size <= PART:
             return self.part(path, offset, offset + size, version) if size else b""
         starts = range(offset, offset + size, PART)
@@ -210,12 +196,12 @@ class RemoteFiles(FileSystem):
             return b"".join(parts)
 
     def read(self, path: str) -> bytes:
-        """A whole file. Raises OSError."""
         size, version = self.state(path)
         return self.read_range(path, 0, size, version)
 
-    def write_once(self, path: str, data: bytes) -> bool:
-        """Whether a file holds these data: it is made, whole, unless it is there. Raises OSError."""
+    def put_once(
+        self, path: str, data: bytes, *, make_folder: bool = False, private: bool = True, durable: bool = True
+    ) -> bool:
         try:
             self._make(path, data)
         except FileExistsError:
@@ -227,56 +213,29 @@ class RemoteFiles(FileSystem):
     def _make(self, path: str, data: bytes) -> None:
         """Make a file that is not there, whole. Raises FileExistsError, OSError."""
 
-    def open(self, path: str, mime_type: str = "", compression_type: str = "") -> BinaryIO:
+    def open(self, path: str) -> BinaryIO:
         return cast(BinaryIO, Reader(self, path))
 
-    def copy(self, source_file_names: Sequence[str], destination_file_names: Sequence[str]) -> None:
-        self._each("copy", self._copy, source_file_names, destination_file_names)
-
-    def rename(self, source_file_names: Sequence[str], destination_file_names: Sequence[str]) -> None:
-        self._each("rename", self._rename, source_file_names, destination_file_names)
-
-    def _copy(self, source: str, target: str) -> None:
-        with self.open(source) as reader, self.create(target) as writer:
-            while data := reader.read(PART):
-                writer.write(data)
-
-    @abstractmethod
-    def _rename(self, source: str, target: str) -> None: ...
-
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete files, and folders with all that they hold; harmless for those that are gone. Raises BeamIOError."""
+        """As `Files`; it deletes what it can."""
+        failed: list[OSError] = []
 
         def delete(path: str) -> None:
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 self._delete(path)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                failed.append(error)
 
-        self._each("delete", delete, paths, at_once=self.deletes_at_once)
+        with ThreadPoolExecutor(self.deletes_at_once) as pool:
+            list(pool.map(delete, paths))
+        if failed:
+            raise failed[0]
 
     @abstractmethod
     def _delete(self, path: str) -> None:
         """Delete what has this name. Raises OSError."""
-
-    @staticmethod
-    def _each(what: str, act: Callable[..., None], *names: Sequence[str], at_once: int = 1) -> None:
-        """Act on each name, or on those of several lists that stand side by side."""
-        if len({len(several) for several in names}) > 1:
-            raise BeamIOError(f"{what}: {len(names[0])} names and {len(names[1])} targets")
-        failed: dict[Any, OSError] = {}
-
-        def attempt(*of: str) -> None:
-            try:
-                act(*of)
-            except OSError as error:
-                failed[of if len(of) > 1 else of[0]] = error
-
-        if at_once > 1:
-            with ThreadPoolExecutor(at_once) as pool:
-                list(pool.map(attempt, *names))
-        else:
-            list(map(attempt, *names))
-        if failed:
-            raise BeamIOError(f"{what} failed", failed)
 
     def exists(self, path: str) -> bool:
         try:
@@ -284,6 +243,85 @@ class RemoteFiles(FileSystem):
         except FileNotFoundError:
             return False
         return True
+
+    def alone(self, path: str) -> AbstractContextManager[None]:
+        return lease.alone(self, path)
+
+
+def check_beside(files: Files, path: str, beside: str | None) -> None:
+    """Of `Files.put`: raises FileNotFoundError where the folder of a file has been removed."""
+    folder = files.split(path)[0]
+    if beside is not None and not files.has_folders and not files.exists(files.join(folder, beside)):
+        raise FileNotFoundError(errno.ENOENT, "the run has ended", folder)
+
+
+class RenamingFiles(Files):
+    """Files of a place where new ones are seen while they are written: they are renamed when they are whole."""
+
+    @abstractmethod
+    def create(self, path: str) -> Any:
+        """A new file, which others may see before it is whole. Raises OSError."""
+
+    @abstractmethod
+    def move(self, source: str, target: str) -> None:
+        """Rename; raises OSError where the target is there and is not replaced."""
+
+    def put(
+        self,
+        path: str,
+        *,
+        make_folder: bool = True,
+        beside: str | None = None,
+        private: bool = False,
+        durable: bool = True,
+        same: bool = False,
+        temporary_in: str | None = None,
+    ) -> NewFile:
+        return _Renamed(self, path, beside, same, temporary_in or self.split(path)[0])
+
+    def rename(self, source: str, target: str) -> None:
+        try:
+            self.move(source, target)
+        except OSError:
+            if not self.exists(source) or not self.exists(target):
+                raise
+            self.delete([target])
+            self.move(source, target)
+
+
+class _Renamed(Upload):
+    """A new file, as of `Files.put`.
+
+    Args:
+      folder: where it lies until it is whole.
+    """
+
+    def __init__(self, files: RenamingFiles, path: str, beside: str | None, same: bool, folder: str):
+        super().__init__()
+        self._files, self._path, self._beside, self._same = files, path, beside, same
+        self._temporary, self._renamed = files.join(folder, f"{BEING_WRITTEN}{uuid.uuid4().hex}"), False
+        self._inner = files.create(self._temporary)
+
+    def write(self, data: Any) -> int:
+        self._inner.write(data)
+        return len(data)
+
+    def _finish(self) -> None:
+        self._inner.close()
+        check_beside(self._files, self._path, self._beside)
+        try:
+            (self._files.move if self._same else self._files.rename)(self._temporary, self._path)
+            self._renamed = True
+        except OSError:
+            if not self._same or not self._files.exists(self._path):
+                raise
+
+    def _drop(self) -> None:
+        with contextlib.suppress(OSError):
+            getattr(self._inner, "abort", self._inner.close)()
+        if not self._renamed:
+            with contextlib.suppress(OSError):
+                self._files.delete([self._temporary])
 
 
 class Reader(io.RawIOBase):

@@ -17,10 +17,9 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from apache_beam.io.filesystem import BeamIOError, FileMetadata
-
+from dpbeam.storage.files import UNAVAILABLE
 from dpbeam.storage.objects import NewObject, ObjectFiles, refused
-from dpbeam.storage.remote import ATTEMPTS, UNAVAILABLE, patiently, shared_client, variables
+from dpbeam.storage.remote import ATTEMPTS, patiently, shared_client, variables
 
 _CONNECTIONS = 64
 _MARK = "dpbeam-upload"
@@ -29,10 +28,6 @@ _MARK = "dpbeam-upload"
 class S3Files(ObjectFiles):
     """Objects by `s3://bucket/key`."""
 
-    @classmethod
-    def scheme(cls) -> str:
-        return "dpbeam-s3"
-
     @property
     def s3(self) -> Any:
         """The client, one for each process and its settings."""
@@ -40,7 +35,7 @@ class S3Files(ObjectFiles):
         values = {name: self.flags.get(name) for name in names}
         return shared_client(("s3", *values.values(), variables("AWS_")), lambda: _client(**values))
 
-    def mkdirs(self, path: str) -> None:
+    def make_folder(self, path: str, *, private: bool = False) -> None:
         _parts_of(path)
 
     def _listed(self, operation: str, prefix: str, what: str, **options: str) -> Iterator[dict[str, Any]]:
@@ -50,22 +45,21 @@ class S3Files(ObjectFiles):
             for page in self.s3.get_paginator(operation).paginate(Bucket=bucket, Prefix=key, **options):
                 yield from page.get(what, ())
 
-    def _list(self, dir_or_prefix: str) -> Iterator[FileMetadata]:
-        bucket, _ = _parts_of(dir_or_prefix)
-        for entry in self._listed("list_objects_v2", dir_or_prefix, "Contents"):
+    def _list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        bucket, _ = _parts_of(prefix)
+        for entry in self._listed("list_objects_v2", prefix, "Contents"):
             if not entry["Key"].endswith("/"):  # marks of folders, as consoles leave them
-                changed = entry["LastModified"].timestamp()
-                yield FileMetadata(f"s3://{bucket}/{entry['Key']}", entry["Size"], changed)
+                yield f"s3://{bucket}/{entry['Key']}", entry["Size"]
 
-    def folders(self, parent: str, stem: str) -> list[str]:
+    def folders(self, parent: str, stem: str, file: str) -> list[str]:
         bucket, _ = _parts_of(parent)
         entries = self._listed("list_objects_v2", self.join(parent, stem), "CommonPrefixes", Delimiter="/")
         return sorted(f"s3://{bucket}/{entry['Prefix'].rstrip('/')}" for entry in entries)
 
-    def remove_folder(self, path: str) -> None:
+    def _remove_below(self, path: str) -> None:
         bucket, _ = _parts_of(path)
         inside = f"{path.rstrip('/')}/"
-        self.delete([entry.path for entry in self._list(inside)])
+        self.delete([found for found, _ in self._list(inside)])
         # Of writers that were killed: nobody sees them, and a rule of the bucket ends those that are left here.
         with contextlib.suppress(OSError), _as_os_errors(path):
             for upload in self._listed("list_multipart_uploads", inside, "Uploads"):
@@ -76,8 +70,8 @@ class S3Files(ObjectFiles):
         with _as_os_errors(path):
             return self.s3.head_object(Bucket=bucket, Key=key)
 
-    def _facts(self, about: Any) -> tuple[int, float, object]:
-        return about["ContentLength"], about["LastModified"].timestamp(), about["ETag"]
+    def _facts(self, about: Any) -> tuple[int, object]:
+        return about["ContentLength"], about["ETag"]
 
     def part(self, path: str, start: int, end: int, version: object) -> bytes:
         bucket, key = _parts_of(path)
@@ -117,12 +111,12 @@ class S3Files(ObjectFiles):
         self.delete([path])
 
     def delete(self, paths: Sequence[str]) -> None:
-        """As `RemoteFiles`, a thousand objects to a request."""
+        """As `Files`, a thousand objects to a request."""
         keys: dict[str, list[str]] = {}
         for path in paths:
             bucket, key = _parts_of(path)
             keys.setdefault(bucket, []).append(key)
-        failed = {}
+        failed: list[OSError] = []
         for bucket, names in keys.items():
             for first in range(0, len(names), 1000):
                 objects = [{"Key": name} for name in names[first : first + 1000]]
@@ -130,9 +124,9 @@ class S3Files(ObjectFiles):
                     done = self.s3.delete_objects(Bucket=bucket, Delete={"Objects": objects, "Quiet": True})
                 for error in done.get("Errors", ()):
                     name = f"s3://{bucket}/{error.get('Key')}"
-                    failed[name] = OSError(errno.EIO, f"cannot be deleted: {error.get('Code')}", name)
+                    failed.append(OSError(errno.EIO, f"cannot be deleted: {error.get('Code')}", name))
         if failed:
-            raise BeamIOError("delete failed", failed)
+            raise failed[0]
 
 
 class S3Object(NewObject):

@@ -23,8 +23,9 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from dpbeam.errors import InputError
-from dpbeam.io.files import list_prefix, write_atomically
+from dpbeam.io.files import write_atomically
 from dpbeam.io.new_files import NewFile, check_prefix
+from dpbeam.storage import FileSystems
 from dpbeam_lab.power_law import power_law_ranks
 from dpbeam_lab.room import check_disk
 
@@ -91,7 +92,7 @@ def shard_paths(prefix: str, shards: int, format: str, *, overwrite: bool) -> li
       InputError: there are files of the prefix, which may not be overwritten.
     """
     check_prefix(prefix)
-    existing = list_prefix(f"{prefix}-")
+    existing = FileSystems.list_prefix(f"{prefix}-")
     if existing and not overwrite:
         raise InputError(
             f"--output: '{existing[0]}' exists; pass --overwrite to replace it, or another prefix"
@@ -111,7 +112,7 @@ def remove_earlier(prefix: str, paths: Sequence[str]) -> None:
 def _earlier(prefix: str, paths: Sequence[str]) -> list[str]:
     """Shards of synthetic data that are there and are not among the paths."""
     new, stem = set(map(os.path.basename, paths)), os.path.basename(prefix)
-    named = ((path, os.path.basename(path)) for path in list_prefix(f"{prefix}-"))
+    named = ((path, os.path.basename(path)) for path in FileSystems.list_prefix(f"{prefix}-"))
     return [path for path, name in named if name not in new and _SHARD.fullmatch(name.removeprefix(stem))]
 
 

@@ -18,6 +18,8 @@ from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.io.output import OutputTarget
 from dpbeam.signals import interrupting
+from dpbeam.storage import processes
+from dpbeam.storage.processes import Owner
 from tests.support.commands import select_command, select_flags, small_pairs
 from tests.support.waiting import wait_until
 
@@ -57,12 +59,12 @@ class TestOwner:
     @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
     def test_a_dead_process_that_nobody_waited_for_is_gone(self, tmp_path):
         process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-        fields = owner._stat(process.pid)
+        fields = processes._stat(process.pid)
         folder = str(folder_of(tmp_path, "x", pid=process.pid, started=fields[19]))
         assert owner.state_of(folder) == "alive"
         process.kill()
         until = time.monotonic() + 20
-        while owner._stat(process.pid)[0] != "Z" and time.monotonic() < until:
+        while processes._stat(process.pid)[0] != "Z" and time.monotonic() < until:
             time.sleep(0.01)
         assert owner.state_of(folder) == "gone"
         process.wait()
@@ -156,7 +158,7 @@ class TestRemoval:
                 unlinking(patch, None, die)
                 remove()
             left = [path for path in place.iterdir() if any(path.iterdir())]
-            assert all(owner.owner_of(str(path)) == owner.Owner.this_process() for path in left)
+            assert all(owner.owner_of(str(path)) == Owner.this_process() for path in left)
             assert all(path.name.startswith(os.path.basename(folder)) for path in left)
             if kind == "staging":
                 assert [str(path) for path in left] in ([folder], [])

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from dpbeam.cli import main
-from dpbeam.engine.beam import lease
-from dpbeam.storage.remote import UNAVAILABLE
+from dpbeam.storage import lease
+from dpbeam.storage.files import UNAVAILABLE
 from tests.cli.test_series import COLUMNS, write_night
 from tests.support import memory_store
 

@@ -141,7 +141,7 @@ class TestCommands:
         assert main(["report", f"{place}/out/x.ledger.json", f"--output={page}"]) == 0
         assert "mad2r" in page.read_text()
         (shard,) = (path for path in FileSystems.list_prefix(f"{place}/out/x-"))
-        with FileSystems.create(shard) as file:
+        with FileSystems.put(shard) as file:
             file.write(b"another")
         assert main(verify) == 1
         assert "FAILS  contents: 1 of 1 files are not what the run wrote" in capsys.readouterr().out
@@ -155,9 +155,9 @@ class TestCommands:
         )
         for name, rows in {"pairs": table, "agents": pa.table(columns())}.items():
             pq.write_table(rows, tmp_path / f"{name}.parquet")
-            with FileSystems.create(f"{place}/{name}.parquet") as file:
+            with FileSystems.put(f"{place}/{name}.parquet") as file:
                 file.write((tmp_path / f"{name}.parquet").read_bytes())
-        with FileSystems.create(f"{place}/supplies.yaml") as file:
+        with FileSystems.put(f"{place}/supplies.yaml") as file:
             file.write(json.dumps(SUPPLIES).encode())
         (tmp_path / "supplies.yaml").write_text(json.dumps(SUPPLIES))
         commands = {
@@ -251,7 +251,7 @@ class TestCommands:
 
 
 def _objects(pattern: str) -> list:
-    return FileSystems.match([pattern])[0].metadata_list
+    return FileSystems.match(pattern)
 
 
 @OBJECT_STORES
@@ -420,7 +420,7 @@ def test_large_objects_are_whole_or_absent(objects, tmp_path):
             patch.setenv(name, text)
         faults = {"part": "cut", "complete": "lose answer", "get": "cut answer"}
         proxy.rule = lambda r: None if r.number else faults.get(r.kind)
-        with FileSystems.create(f"{place}/whole") as file:
+        with FileSystems.put(f"{place}/whole") as file:
             for start in range(0, len(data), 1 << 20):
                 file.write(data[start : start + (1 << 20)])
                 assert not FileSystems.exists(f"{place}/whole")
@@ -433,10 +433,10 @@ def test_large_objects_are_whole_or_absent(objects, tmp_path):
         with FileSystems.open(f"{place}/whole") as file:
             file.seek(-10, os.SEEK_END)
             assert file.read(100) == data[-10:]
-    with pytest.raises(RuntimeError), FileSystems.create(f"{place}/left") as file:
+    with pytest.raises(RuntimeError), FileSystems.put(f"{place}/left") as file:
         file.write(data)
         raise RuntimeError
-    file = FileSystems.create(f"{place}/lost/one")
+    file = FileSystems.put(f"{place}/lost/one")
     file.write(data)
     del file
     assert not FileSystems.exists(f"{place}/left") and not FileSystems.exists(f"{place}/lost/one")
@@ -465,12 +465,12 @@ def test_blocks_of_a_killed_writer_are_removed_with_their_folder(objects):
     """They are no blob, yet take room and hold private data for a week."""
     _, place = objects
     for name in ("run/half", "run2/half"):
-        file = FileSystems.create(f"{place}/{name}")
+        file = FileSystems.put(f"{place}/{name}")
         file.write(bytes(9 << 20))
         file.abort()
 
     def begun() -> list[str]:
-        blobs = FileSystems.get_filesystem(place)._blobs(f"{place}/", "uncommittedblobs")
+        blobs = FileSystems.at(place)._blobs(f"{place}/", "uncommittedblobs")
         return [url for _, url, _ in blobs]
 
     assert (
@@ -487,7 +487,7 @@ def test_an_object_that_is_replaced_while_it_is_read(objects):
     _, place = objects
     size = 20 << 20
     for text in (b"a", b"b"):
-        with FileSystems.create(f"{place}/x") as file:
+        with FileSystems.put(f"{place}/x") as file:
             file.write(text * size)
         if text == b"a":
             reader = FileSystems.open(f"{place}/x")
@@ -541,8 +541,8 @@ def test_a_place_is_bound_once(store, request, monkeypatch):
 
 def test_staged_output_on_hdfs_is_its_owners_and_the_output_is_not(hdfs_store):
     target = OutputTarget(f"{hdfs_store.url}/staged/new/out")
-    about = FileSystems.get_filesystem(target.staging)._about
-    with FileSystems.create(FileSystems.join(target.prepare(), "shard-00000-of-00001.parquet")) as file:
+    about = FileSystems.at(target.staging)._about
+    with FileSystems.put(FileSystems.join(target.prepare(), "shard-00000-of-00001.parquet")) as file:
         file.write(b"x")
     assert about(target.staging)["permission"] == "700"
     assert about(FileSystems.split(target.prefix)[0])["permission"] != "700"
@@ -579,7 +579,7 @@ def test_the_policy_of_the_document_is_enough_and_narrow(s3, pairs, expected, mo
     assert done.returncode == 0, done.stderr
     client.put_bucket_policy(Bucket="dpbeam", Policy=json.dumps(policy))
     try:
-        with FileSystems.create(f"{store.url}/elsewhere/x") as file:
+        with FileSystems.put(f"{store.url}/elsewhere/x") as file:
             file.write(b"x")
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "dpbeam-run")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "narrow")
@@ -592,7 +592,7 @@ def test_the_policy_of_the_document_is_enough_and_narrow(s3, pairs, expected, mo
             lambda: FileSystems.read(f"{store.url}/elsewhere/x"),
             lambda: FileSystems.list_prefix(f"{store.url}/elsewhere/"),
             lambda: FileSystems.delete([f"{store.url}/pairs/part-0.parquet"]),
-            lambda: FileSystems.create(f"{store.url}/pairs/part-9.parquet").close(),
+            lambda: FileSystems.put(f"{store.url}/pairs/part-9.parquet").close(),
         ):
             with pytest.raises(OSError):
                 forbidden()

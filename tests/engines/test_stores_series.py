@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpbeam.cli import main
-from dpbeam.engine.beam import lease
-from dpbeam.storage import FileSystems, azure
+from dpbeam.storage import FileSystems, azure, lease
 from dpbeam.storage.remote import patiently
 from tests.cli.test_series import COLUMNS, write_night
 from tests.support.stores import Proxy
@@ -76,7 +75,7 @@ def place(request, monkeypatch, inputs) -> str:
         monkeypatch.setenv(name, text)
     monkeypatch.chdir(inputs)
     place = f"{store.url}/series-{abs(hash(request.node.name)):x}"
-    FileSystems.mkdirs(place)
+    FileSystems.make_folder(place)
     return place
 
 
@@ -253,11 +252,11 @@ def test_killed_on_hdfs_a_night_is_made_by_the_next(place, expected):
     """Some time after the process has taken the folder: the longer, the nearer to its end."""
     assert main(opening(place)) == 0
     for number, seconds in zip(NIGHTS, (0.0, 0.5, 1.5)):
-        before = FileSystems.list_prefix(f"{place}/f/{lease.LOCK}")
+        before = FileSystems.list_prefix(f"{place}/f/lock-")
         running = subprocess.Popen([sys.executable, "-m", "dpbeam.cli", *night(place, number)])
         wait_until(
             lambda before=before, running=running: (
-                running.poll() is not None or FileSystems.list_prefix(f"{place}/f/{lease.LOCK}") > before
+                running.poll() is not None or FileSystems.list_prefix(f"{place}/f/lock-") > before
             ),
             120,
             "its lock",

@@ -82,12 +82,12 @@ def test_unreadable_file(write_file, refused, monkeypatch):
     if os.geteuid():
         os.chmod(path, 0)
     else:  # the superuser may read everything
-        from apache_beam.io.localfilesystem import LocalFileSystem
+        from dpbeam.storage.local import LocalFiles
 
         def deny(*_, **__):
             raise PermissionError(13, "Permission denied")
 
-        monkeypatch.setattr(LocalFileSystem, "open", deny)
+        monkeypatch.setattr(LocalFiles, "open", deny)
     assert refused(path) == "FILE: cannot be read: Permission denied"
 
 

@@ -8,7 +8,7 @@ from dpbeam.errors import InputError, UnavailableError
 from dpbeam.io import released
 from dpbeam.io.digests import content_digest
 from dpbeam.storage import FileSystems
-from dpbeam.storage.remote import UNAVAILABLE
+from dpbeam.storage.files import UNAVAILABLE
 from tests.support import objects
 
 

@@ -14,7 +14,7 @@ from dpbeam.io import output
 from dpbeam.io.new_files import ANOTHERS, NewFile
 from dpbeam.io.output import OutputTarget, read_ledger, shards_named
 from dpbeam.io.output_formats import shard_name
-from dpbeam.storage.remote import UNAVAILABLE
+from dpbeam.storage.files import UNAVAILABLE
 from tests.support import memory_store
 from tests.support.commands import COLUMNS
 from tests.support.releases import ledger_of
@@ -390,11 +390,10 @@ def crash_at(monkeypatch, step, target):
         return call
 
     with monkeypatch.context() as patch:
-        for owner, name in ((FileSystems, "rename"), (FileSystems, "put"), (os, "replace")):
+        for owner, name in (*((FileSystems, name) for name in ("rename", "put", "delete")), (os, "replace")):
             patch.setattr(owner, name, crashing(getattr(owner, name)))
         # A crash does not clean up behind itself.
         patch.setattr(output, "delete_quietly", crashing(output.delete_quietly))
-        patch.setattr(output, "delete", crashing(output.delete))
         patch.setattr("dpbeam.io.files.delete_quietly", lambda paths: None)
         try:
             target.commit(ledger("new", 2))
@@ -466,7 +465,7 @@ def test_another_process_finishes_what_was_cut_short(at, old, tmp_path, monkeypa
         os.rename(source, final)
 
     with monkeypatch.context() as broken:
-        broken.setattr("dpbeam.io.output.rename", limited)
+        broken.setattr("dpbeam.storage.FileSystems.rename", limited)
         with pytest.raises(OSError):
             first.finish()
     assert first.can_finish and not os.path.exists(first.ledger_path)

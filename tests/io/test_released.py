@@ -18,7 +18,8 @@ from dpbeam.io.known import read_known
 from dpbeam.io.released import NoLedgerError, check_outputs, describe
 from dpbeam.io.sinks import OutputColumns
 from dpbeam.storage import FileSystems
-from dpbeam.storage.remote import UNAVAILABLE
+from dpbeam.storage.files import UNAVAILABLE
+from dpbeam.storage.s3 import S3Files
 
 OLD = Path(__file__).resolve().parents[1] / "accounting" / "ledgers" / "gsu.ledger.json"
 VALUES = st.lists(st.text(alphabet='a",\n\r; é', max_size=6), max_size=20)
@@ -56,11 +57,10 @@ class TestStoreThatDoesNotAnswer:
 
     @pytest.fixture
     def silent(self, monkeypatch):
-        def fails(path):
+        def request(self, path):
             raise OSError(UNAVAILABLE, "the store does not answer", path)
 
-        monkeypatch.setattr(FileSystems, "open", fails)
-        monkeypatch.setattr(FileSystems, "exists", fails)
+        monkeypatch.setattr(S3Files, "_about", request)
 
     @pytest.mark.parametrize("command", [["verify"], ["report", "--output=page.html"], ["export"]])
     def test_of_a_ledger(self, silent, command, capsys, tmp_path, monkeypatch):
@@ -88,7 +88,7 @@ class TestStoreThatDoesNotAnswer:
         outputs = Release("select", "2026-11-01T00:00:00Z", outputs=(shard,))
         ledger = SimpleNamespace(release=outputs, parameters={"output": {"shards": 1}})
         if contents:
-            monkeypatch.setattr(FileSystems, "exists", lambda path: True)
+            monkeypatch.setattr(S3Files, "exists", lambda self, path: True)
         with pytest.raises(
             UnavailableError, match=rf"^cannot read 's3://b/{shard.name}': the store does not answer$"
         ):

@@ -283,7 +283,7 @@ def test_a_worker_that_outlives_the_run_does_not_bring_its_staging_folder_back(p
     with pytest.raises(FileNotFoundError):
         write()
     assert os.listdir(tmp_path) == [] and kept == objects.STORE == {}
-    FileSystems.mkdirs(folder, private=True)
+    FileSystems.make_folder(folder, private=True)
     owner.mark(folder)
     assert FileSystems.exists(write())
     objects.STORE.clear()

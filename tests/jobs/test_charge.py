@@ -18,9 +18,10 @@ from dpbeam.budget.account import Charge, windows
 from dpbeam.budget.store import Actor, BudgetStore, BudgetStoreError
 from dpbeam.cli import COMMANDS, main, select
 from dpbeam.engine.beam import owner
-from dpbeam.engine.beam.owner import Owner
 from dpbeam.io import output
 from dpbeam.jobs import charged, running
+from dpbeam.storage import FileSystems
+from dpbeam.storage.processes import Owner
 from tests.jobs import conftest
 from tests.jobs.conftest import (
     ACCOUNT,
@@ -251,7 +252,9 @@ class TestCutShort:
         """Dies of a full disk at the `at`-th rename; what was in place by then."""
         with monkeypatch.context() as broken:
             broken.setattr(
-                output, "rename", fails_at(output.rename, at, OSError(28, "No space left on device"))
+                FileSystems,
+                "rename",
+                fails_at(FileSystems.rename, at, OSError(28, "No space left on device")),
             )
             assert main(flags()) == 1
         assert release().state == "publishing" and left() == 0.4
@@ -401,7 +404,7 @@ class TestStaged:
         folder = self.killed(monkeypatch)
         when_run(monkeypatch, lambda: pytest.fail("drew a second release"))
         with monkeypatch.context() as patch:
-            patch.setattr(charged.owner, "remove", lambda path: False)
+            patch.setattr(charged.owner, "remove", lambda path: path)
             assert main(flags()) == 2
         err = capsys.readouterr().err
         assert f"'{folder}' holds what an earlier attempt of 'night' has staged, and cannot be removed" in err
@@ -426,7 +429,7 @@ class TestStaged:
 
     def test_a_failed_run_whose_output_stays_keeps_its_reservation(self, place, monkeypatch, capsys):
         when_run(monkeypatch, lambda: (draw(), 1 / 0))
-        monkeypatch.setattr(output, "remove_folder", lambda path: False)
+        monkeypatch.setattr(output, "remove_folder", lambda path: path)
         assert main(flags()) == 1
         assert glob.glob("out.staging-*/shard-*") and release().state == "reserved" and left() == 0.4
 

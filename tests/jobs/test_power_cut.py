@@ -11,6 +11,7 @@ from dpbeam.cli import main
 from dpbeam.io import output, sinks
 from dpbeam.io.lock import LOCK_SUFFIX
 from dpbeam.jobs import charged
+from dpbeam.storage import FileSystems, local
 from tests.jobs.conftest import RESOLVE, account, create, flags, release, when_run
 from tests.support.power import Disk, cut_power, loop_mount
 
@@ -86,7 +87,7 @@ class TestOrder:
         assert disk.moments[-1] == ("commit", [])
 
     def test_the_model_sees_what_is_not_flushed(self, here, monkeypatch):
-        monkeypatch.setattr(output, "flush", lambda path: None)
+        monkeypatch.setattr(local, "flush", lambda path: None)
         disk = Disk(here, monkeypatch)
         assert main(["select", *COMMANDS["select"], *RELEASE]) == 0
         assert [bool(lost) for _, lost in disk.moments] == [False, True, True]
@@ -142,14 +143,14 @@ class TestDamaged:
         """Dies at the `at`-th rename of the commit."""
         with monkeypatch.context() as broken:
             renames = iter(range(1, 9))
-            rename = output.rename
+            rename = FileSystems.rename
 
             def dies(source: str, target: str) -> None:
                 if next(renames) == at:
                     raise OSError(5, "Input/output error")
                 rename(source, target)
 
-            broken.setattr(output, "rename", dies)
+            broken.setattr(FileSystems, "rename", dies)
             assert main(flags()) == 1
         assert release().state == "publishing"
 

@@ -86,14 +86,15 @@ class TestLedgers:
     @pytest.mark.parametrize("links", [True, False])
     def test_it_is_whole_or_not_there(self, links, tmp_path, monkeypatch):
         path = tmp_path / "a.json"
+        file = ledger_file.LedgerFile(str(path), "", "select", None)
         if not links:
             monkeypatch.setattr(disk.os, "link", no_links)
         with monkeypatch.context() as patched, pytest.raises(DiedError):
             patched.setattr(disk.os, "fsync", dies)
-            ledger_file._put_once(str(path), b"text")
+            file._put_once(b"text")
         assert os.listdir(tmp_path) == []
-        ledger_file._put_once(str(path), b"text")
-        ledger_file._put_once(str(path), b"text")
+        file._put_once(b"text")
+        file._put_once(b"text")
         assert path.read_bytes() == b"text" and os.listdir(tmp_path) == ["a.json"]
 
     def test_a_fixed_key_is_named(self, tmp_path):

@@ -7,13 +7,13 @@ import pyarrow as pa
 import pytest
 
 import dpbeam
-from dpbeam.engine.beam import lease
 from dpbeam.engine.seal import FOLDER_KEY
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.randomness import RunKey
-from dpbeam.series.remote import RemoteFolder
+from dpbeam.series.folder import RemoteFolder
 from dpbeam.series.window import SeriesWindow
-from dpbeam.storage.remote import UNAVAILABLE
+from dpbeam.storage import lease
+from dpbeam.storage.files import UNAVAILABLE
 from tests.series.streams import released
 from tests.series.test_window import CONFIG, NIGHTS, KilledError, in_memory, run
 from tests.support import memory_store, objects
@@ -39,7 +39,7 @@ def loaded() -> SeriesWindow:
 def held(store) -> dict[str, int]:
     """Name -> size, but of locks."""
     names = {url.removeprefix(f"{PLACE}/"): len(data) for url, data in store.objects.items()}
-    return {name: size for name, size in names.items() if not name.startswith(lease.LOCK)}
+    return {name: size for name, size in names.items() if not name.startswith("lock-")}
 
 
 def from_request(store, number: int, error: BaseException, *, on: bool = True):

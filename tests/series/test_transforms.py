@@ -15,10 +15,9 @@ from dpbeam.kernels.canonical import METADATA_KEY, Kinds
 from dpbeam.randomness import RunKey
 from dpbeam.series import transforms
 from dpbeam.series.family import SeriesConfig
-from dpbeam.series.folder import Folder
+from dpbeam.series.folder import Folder, RemoteFolder
 from dpbeam.series.night_program import NightProgram
 from dpbeam.series.parts import OpenItems, PartFiles
-from dpbeam.series.remote import RemoteFolder
 from dpbeam.series.saved import FULL
 from dpbeam.series.schedule import Schedule
 from dpbeam.series.state import SeriesState

@@ -210,7 +210,7 @@ def test_killed_at_every_step_a_series_goes_on_with_the_same_result(tmp_path, mo
             state = run(SeriesWindow.load(str(folder)), later)
         assert released(state) == expected
         names = sorted(os.listdir(folder))
-        assert names == ["key", "known", "lock", "series.json", "state-00000004"]
+        assert names == ["key", "known", "series.json", "state-00000004"]
         step += 1
     assert step > 4  # the steps were there
 
@@ -233,7 +233,7 @@ def test_killed_while_it_is_opened_it_is_whole_or_opened_again(tmp_path, monkeyp
             refused += 1
             window = opened(folder)
         run(window, 1)
-        assert sorted(os.listdir(folder)) == ["key", "known", "lock", "series.json", "state-00000001"]
+        assert sorted(os.listdir(folder)) == ["key", "known", "series.json", "state-00000001"]
         with pytest.raises(InputError, match="is not empty"):
             opened(folder)
         step += 1
@@ -372,7 +372,7 @@ def test_of_what_lies_in_the_folder_of_a_series_it_removes_its_own_alone(tmp_pat
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("mine")
     run(SeriesWindow.load(str(folder)), 1)
-    names = ["key", "known", "lock", "new-paper", "series.json", "state-00000001", "work-plan"]
+    names = ["key", "known", "new-paper", "series.json", "state-00000001", "work-plan"]
     assert sorted(os.listdir(folder)) == names and (folder / "work-plan" / "notes").read_text() == "mine"
 
 

@@ -1,7 +1,9 @@
 """What a writer of HDFS hands to its client; a real store: `tests/engines/test_stores.py`."""
 
 import functools
+import json
 from pathlib import PurePosixPath
+from types import SimpleNamespace
 
 import pytest
 import requests
@@ -44,7 +46,7 @@ def test_a_private_folder_leaves_the_one_above_to_others(monkeypatch):
     """Staged output lies beside the output, in a folder that may be new."""
     client = Client()
     files = files_of(client, monkeypatch)
-    files.mkdirs_private("hdfs://new/out/x.staging-1")
+    files.make_folder("hdfs://new/out/x.staging-1", private=True)
     assert client.files == {"/": "755", "/new": "755", "/new/out": "755", "/new/out/x.staging-1": "700"}
 
 
@@ -92,8 +94,31 @@ def test_a_file_is_made_once_by_rename(monkeypatch, lost):
         hdfs.HdfsFiles, "exists", lambda self, path: path.removeprefix("hdfs:/") in client.files
     )
     monkeypatch.setattr(hdfs.HdfsFiles, "read", lambda self, path: client.files[path.removeprefix("hdfs:/")])
-    assert files.write_once("hdfs://k", b"one") and files.write_once("hdfs://k", b"one")
-    assert not files.write_once("hdfs://k", b"two") and client.files == {"/k": b"one"}
+    assert files.put_once("hdfs://k", b"one") and files.put_once("hdfs://k", b"one")
+    assert not files.put_once("hdfs://k", b"two") and client.files == {"/k": b"one"}
+
+
+@pytest.mark.parametrize("replaces", [True, False])
+def test_a_file_is_replaced_in_one_step(monkeypatch, replaces):
+    """By a name node; HttpFS knows no such request, and renames once the earlier file is gone."""
+    client, asked = Renaming({"/k": b"old"}, 0, False), []
+
+    def rename(old, destination, renameoptions):
+        assert renameoptions == "OVERWRITE" and client.files[destination] == b"old"
+        asked.append(destination)
+        if replaces:
+            client.files[destination] = client.files.pop(old)
+        body = b"" if replaces else b'{"boolean": false}'
+        return SimpleNamespace(content=body, json=lambda: json.loads(body))
+
+    client._rename = rename
+    client.delete = lambda name, recursive: client.files.pop(name, None)
+    monkeypatch.setattr(
+        hdfs.HdfsFiles, "exists", lambda self, path: path.removeprefix("hdfs:/") in client.files
+    )
+    with files_of(client, monkeypatch).put("hdfs://k") as file:
+        file.write(b"new")
+    assert client.files == {"/k": b"new"} and asked == ["/k"] and client.asked == (0 if replaces else 1)
 
 
 class Renaming(Client):
@@ -124,7 +149,7 @@ def test_a_rename_is_repeated_while_the_name_node_is_away(away, target, done, mo
     client = Renaming({"/a": b"new"} | ({"/b": b"old"} if target else {}), away, done)
     monkeypatch.setattr(hdfs, "patiently", functools.partial(hdfs.patiently, sleep=lambda seconds: None))
     files = files_of(client, monkeypatch)
-    rename = functools.partial(files._rename, "hdfs://a", "hdfs://b")
+    rename = functools.partial(files.move, "hdfs://a", "hdfs://b")
     if target or away == 99:
         with pytest.raises(OSError, match="Unable to rename" if target else "does not answer"):
             rename()

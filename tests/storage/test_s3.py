@@ -7,6 +7,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from botocore.exceptions import ClientError, NoCredentialsError
 
 from dpbeam.storage import FileSystems, objects, remote, s3
+from dpbeam.storage.files import UNAVAILABLE
 from dpbeam.storage.objects import Writer
 from dpbeam.storage.s3 import S3Files, S3Object
 from tests.support.uploads import WAYS, give_up, write
@@ -122,7 +123,7 @@ def made_once(client: Client, data: bytes, monkeypatch) -> bool:
     monkeypatch.setattr(s3, "_client", lambda **values: client)
     monkeypatch.setattr(remote, "_clients", {})
     monkeypatch.setattr(S3Files, "read", lambda self, path: client.objects["k"])
-    return S3Files({}).write_once("s3://b/k", data)
+    return S3Files({}).put_once("s3://b/k", data)
 
 
 def test_an_object_is_made_once(monkeypatch):
@@ -142,7 +143,7 @@ def test_two_that_make_an_object_at_once_may_ask_again(monkeypatch):
     conflict = failure(409, "ConditionalRequestConflict")
     with pytest.raises(OSError, match="409 ConditionalRequestConflict") as error:
         made_once(Client(put=conflict), b"one", monkeypatch)
-    assert error.value.errno == remote.UNAVAILABLE
+    assert error.value.errno == UNAVAILABLE
 
 
 @pytest.mark.parametrize(
@@ -164,7 +165,7 @@ def test_errors(error, kind, text):
 @pytest.mark.parametrize("path", ["s3://", "s3:///k", "s3://key:secret@b/k"])
 def test_a_path_without_a_bucket(path):
     with pytest.raises(OSError, match="a path on S3 is s3://BUCKET/NAME") as error:
-        S3Files({}).metadata(path)
+        S3Files({}).state(path)
     assert "secret" not in str(error.value)
 
 

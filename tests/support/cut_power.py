@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpbeam.cli import main
-from dpbeam.engine.beam import owner
+from dpbeam.storage import processes
 from tests.support import kill_at, kill_series
 from tests.support.kill_at import in_child
 
@@ -250,7 +250,7 @@ def after(argv: list[str]) -> int:
     """Exit code of a command on the machine that was started again."""
 
     def work() -> int:
-        owner._host = lambda: "started again"  # type: ignore[assignment]
+        processes._host = lambda: "started again"  # type: ignore[assignment]
         return main(argv)
 
     return in_child(work)

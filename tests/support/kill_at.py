@@ -27,6 +27,8 @@ from dpbeam.cli import main
 from dpbeam.engine.beam import owner
 from dpbeam.io import output
 from dpbeam.jobs import running
+from dpbeam.storage import FileSystems
+from dpbeam.storage.processes import Owner
 
 SHARDS = 2
 _DRAWN = re.compile(rb"^[0-9a-f]{16}$", re.MULTILINE)
@@ -34,13 +36,14 @@ _STEPS = [
     (BudgetStore, "change"),
     *((running, name) for name in ("run_and_wait", "count_released")),
     (output.OutputTarget, "stage"),
-    *((output, name) for name in ("write_atomically", "rename", "delete", "delete_quietly", "remove_folder")),
+    *((output, name) for name in ("write_atomically", "delete_quietly", "remove_folder")),
+    *((FileSystems, name) for name in ("rename", "delete")),
 ]
 
 
 def draw(*_: object) -> None:
     """Stands for the pipeline: random lines in the staging folder of this process."""
-    mine = owner.Owner.this_process()
+    mine = Owner.this_process()
     for folder in glob.glob("**/*.staging-*", recursive=True):
         if owner.owner_of(folder) == mine:
             for number in range(SHARDS):

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from apache_beam.io.filesystem import FileMetadata
 
-from dpbeam.storage import filesystems
+from dpbeam.storage import elsewhere
 from dpbeam.storage.objects import NewObject, ObjectFiles
 
 
@@ -31,32 +30,28 @@ _store = Store()
 
 def install(monkeypatch: pytest.MonkeyPatch) -> Store:
     """Let `s3://` be a new store."""
-    monkeypatch.setitem(filesystems._OURS, "s3", MemoryFiles.scheme())
+    monkeypatch.setitem(elsewhere._OURS, "s3", MemoryFiles)
     monkeypatch.setattr(f"{__name__}._store", made := Store())
     return made
 
 
 class MemoryFiles(ObjectFiles):
-    @classmethod
-    def scheme(cls) -> str:
-        return "dpbeam-memory"
-
-    def mkdirs(self, path: str) -> None:
+    def make_folder(self, path: str, *, private: bool = False) -> None:
         pass
 
-    def _list(self, dir_or_prefix: str) -> Iterator[FileMetadata]:
-        _store.watch("list", dir_or_prefix)
+    def _list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        _store.watch("list", prefix)
         for url, data in list(_store.objects.items()):
-            if url.startswith(dir_or_prefix):
-                yield FileMetadata(url, len(data), 0.0)
+            if url.startswith(prefix):
+                yield url, len(data)
 
-    def folders(self, parent: str, stem: str) -> list[str]:
+    def folders(self, parent: str, stem: str, file: str) -> list[str]:
         before = f"{parent.rstrip('/')}/"
-        inside = (entry.path[len(before) :].split("/") for entry in self._list(before + stem))
+        inside = (url[len(before) :].split("/") for url, _ in self._list(before + stem))
         return sorted({before + name for name, *rest in inside if rest})
 
-    def remove_folder(self, path: str) -> None:
-        self.delete([entry.path for entry in list(self._list(f"{path.rstrip('/')}/"))])
+    def _remove_below(self, path: str) -> None:
+        self.delete([url for url, _ in list(self._list(f"{path.rstrip('/')}/"))])
 
     def _about(self, path: str) -> bytes:
         _store.watch("head", path)
@@ -64,8 +59,8 @@ class MemoryFiles(ObjectFiles):
             raise FileNotFoundError(errno.ENOENT, "no such object", path)
         return _store.objects[path]
 
-    def _facts(self, about: bytes) -> tuple[int, float, object]:
-        return len(about), 0.0, about
+    def _facts(self, about: bytes) -> tuple[int, object]:
+        return len(about), about
 
     def part(self, path: str, start: int, end: int, version: object) -> bytes:
         _store.watch("get", path)

@@ -56,9 +56,9 @@ def selection(source: str, place: str, *more: str) -> list[str]:
 
 def put(folder: pathlib.Path, place: str) -> None:
     """Copy the files of a folder of this machine."""
-    FileSystems.mkdirs(place)
+    FileSystems.make_folder(place)
     for path in folder.iterdir():
-        with FileSystems.create(f"{place}/{path.name}") as file:
+        with FileSystems.put(f"{place}/{path.name}") as file:
             file.write(path.read_bytes())
 
 

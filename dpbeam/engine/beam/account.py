@@ -34,9 +34,9 @@ from dpbeam.budget.account import (
 )
 from dpbeam.budget.charges import charge_of
 from dpbeam.budget.periods import Days
-from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.errors import InputError
+from dpbeam.storage.processes import PIPELINE
 
 if TYPE_CHECKING:  # SQLAlchemy, which only runs with an account need
     from dpbeam.budget.store import Actor, BudgetStore
@@ -146,7 +146,7 @@ class PipelineCharge:
             if self._folder(account) is not None:
                 return None
             charge = charge_of(self.ledger, account.composition, days=self.days)
-            holder = {**asdict(owner.PIPELINE), PIPELINE_FOLDER: path}
+            holder = {**asdict(PIPELINE), PIPELINE_FOLDER: path}
             return account.reserve(
                 self.release_id, self._digest, charge, holder, self.ledger.to_json(), lambda _: False
             )

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.release import STARTED_FORMAT, Release
-from dpbeam.disk import NO_LINKS, flush_folders
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.errors import InputError
 from dpbeam.storage import FileSystems
+from dpbeam.storage.files import NotOnceError
 
 _STARTED, _TEXT = "ledger-started", "ledger"
 
@@ -37,7 +36,9 @@ class LedgerFile:
         Raises:
           InputError: there is one.
         """
-        if self.is_there and not (store.exists(_TEXT) and read_file(self.path) == store.read_bytes(_TEXT)):
+        if self.is_there and not (
+            store.exists(_TEXT) and FileSystems.read(self.path) == store.read_bytes(_TEXT)
+        ):
             raise InputError(f"ledger: '{self.path}' exists; name another file, or remove it")
 
     def begin(self, store: RunStore) -> None:
@@ -68,43 +69,21 @@ class LedgerFile:
         ledger = replace(self.ledger.stating(**account), release=release)
         store.write_once(_TEXT, ledger.to_json().encode())
         text = store.read_bytes(_TEXT)
-        _put_once(self.path, text)
-        if read_file(self.path) != text:
+        if not self._put_once(text):
             raise InputError(f"ledger: '{self.path}' has appeared during the run; it is not this run's")
 
-
-
-def read_file(path: str) -> bytes:
-    """A whole file, on a store or on this machine. Raises OSError."""
-    if not FileSystems.is_local(path):
-        return FileSystems.read(path)
-    with open(path, "rb") as file:
-        return file.read()
+    def _put_once(self, data: bytes) -> bool:
+        """Whether the file holds these data, whole: it is made, unless it is there."""
+        try:
+            made = FileSystems.put_once(self.path, data, make_folder=True, private=False)
+        except NotOnceError:
+            if not self.is_there:
+                with FileSystems.put(self.path) as file:
+                    file.write(data)
+            made = FileSystems.read(self.path) == data
+        FileSystems.flush(FileSystems.split(self.path)[0], above=True)
+        return made
 
 
 def _now() -> datetime:
     return datetime.now(timezone.utc)
-
-
-def _put_once(path: str, data: bytes) -> None:
-    """Write a file whole, unless there is one; on this machine it outlives a power cut."""
-    if not FileSystems.is_local(path):
-        if FileSystems.writes_once(path):
-            FileSystems.write_once(path, data)
-        elif not FileSystems.exists(path):
-            _put(path, data)
-        return
-    try:
-        _put(path, data, once=True)
-    except FileExistsError:
-        pass
-    except OSError as error:
-        if error.errno not in NO_LINKS:
-            raise
-        _put(path, data)
-    flush_folders(os.path.dirname(path))
-
-
-def _put(path: str, data: bytes, *, once: bool = False) -> None:
-    with FileSystems.put(path, once=once) as file:
-        file.write(data)

@@ -51,7 +51,7 @@ def replies_prefix(trip: int) -> str:
 
 def inline_bytes(store: RunStore) -> int:
     """Messages below this size travel through the engine's shuffle."""
-    return min(INLINE_BYTES, LOCAL_INLINE_BYTES) if store.is_local else INLINE_BYTES
+    return min(INLINE_BYTES, LOCAL_INLINE_BYTES) if store.is_near else INLINE_BYTES
 
 
 def send(
@@ -100,7 +100,7 @@ def receive(
       OSError: a file with messages is gone or too short.
       PairsGoneError: it held pairs that were let go.
     """
-    if store.is_local:
+    if store.is_near:
         yield from (_open(store, element, unpack, packed) for element in elements)
         return
     with ThreadPoolExecutor(_REQUESTS) as pool:

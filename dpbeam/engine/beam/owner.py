@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
-import socket
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, replace
 
-from dpbeam.signals import deferring
 from dpbeam.storage import FileSystems
+from dpbeam.storage.processes import Owner
 
 #: How the names of run folders begin.
 RUN_FOLDER = "dpbeam-run-"
@@ -27,47 +23,7 @@ EVALUATION_FOLDER = "dpbeam-evaluate-"
 FILE = "owner.json"
 #: Holds the key of a run, in its folder; the first of its files to go.
 KEY = "key"
-#: What the name of a run folder ends with while it is emptied: who may still write to it then finds no folder.
-REMOVED = ".removed"
 _SUPPRESSED = contextlib.suppress(OSError)
-
-
-@dataclass(frozen=True)
-class Owner:
-    """A process, distinguished from a later one of the same number.
-
-    Attributes:
-      host: the machine's name, with its boot and the namespace of its process numbers where the system tells them.
-      pid: number of the process.
-      started: when it started, in the system's own units; empty where unknown.
-    """
-
-    host: str
-    pid: int
-    started: str
-
-    @classmethod
-    def this_process(cls) -> Owner:
-        fields = _stat(os.getpid())
-        return cls(_host(), os.getpid(), fields[19] if fields else "")
-
-    @property
-    def state(self) -> str:
-        """ "gone", "alive", or "elsewhere": on another machine, or a pipeline's, of which nothing can be said."""
-        if self.host != _host():
-            return "elsewhere"
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return "gone"
-        except (PermissionError, OverflowError):
-            pass  # somebody else's
-        fields = _stat(self.pid)
-        return "alive" if not fields or (fields[19] == self.started and fields[0] != "Z") else "gone"
-
-
-#: Stands for the workers of a pipeline, of whom nobody knows whether they live.
-PIPELINE = Owner("a pipeline", 0, "")
 
 
 def mark(folder: str, by: Owner | None = None, *, strictly: bool = False) -> None:
@@ -98,11 +54,7 @@ def _write(folder: str, owner: Owner) -> None:
 def owner_of(folder: str) -> Owner | None:
     """Who made a folder; None where it does not say."""
     try:
-        if FileSystems.is_local(folder):
-            text = Path(folder, FILE).read_text(encoding="utf-8")
-        else:
-            text = FileSystems.read(FileSystems.join(folder, FILE)).decode()
-        values = json.loads(text)
+        values = json.loads(FileSystems.read(FileSystems.join(folder, FILE)))
         return Owner(str(values["host"]), int(values["pid"]), str(values["started"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -120,80 +72,17 @@ def folders(parent: str, stem: str) -> list[str]:
     Raises:
       OSError: a store elsewhere does not answer.
     """
-    if not FileSystems.is_local(parent):
-        return FileSystems.folders(parent, stem, FILE)
-    try:
-        with os.scandir(parent or ".") as entries:
-            names = [e.name for e in entries if e.name.startswith(stem) and e.is_dir(follow_symlinks=False)]
-    except OSError:
-        return []
-    return sorted(os.path.join(parent, name) for name in names)
+    return FileSystems.folders(parent, stem, FILE)
 
 
-def remove(folder: str) -> bool:
-    """Remove a folder with everything in it; whether it is gone."""
-    if not FileSystems.is_local(folder):
-        try:
-            FileSystems.remove_folder(folder)
-        except OSError:
-            return False
-        return True
-    return remove_local(folder) is None
+def remove(folder: str) -> str | None:
+    """Remove a folder with everything in it, the key of a run first: a late worker then finds no folder to write to.
+    The name of the process goes last, so that what a killed process leaves of a folder is known as such.
 
-
-def remove_local(folder: str) -> str | None:
-    """Remove a folder of this machine; returns where what cannot be removed lies, None where all is gone.
-
-    The key of a run goes first, and the folder that held it gets another name: a late worker finds no folder to write
-    to. The name of the process goes last, so that what a killed process leaves of a folder is known as such. Signals
-    that stop a program wait for the end.
+    Returns:
+      Where what cannot be removed lies; None where all is gone.
     """
-    with deferring() as came:
-        rest = folder if os.path.islink(folder) else _removed(folder)
-    for number in came[:1]:
-        signal.raise_signal(number)
-    return rest
-
-
-def _removed(folder: str) -> str | None:
-    with contextlib.suppress(OSError):
-        os.unlink(os.path.join(folder, KEY))
-        os.rename(folder, f"{folder}{REMOVED}")
-        folder += REMOVED
-    with contextlib.suppress(OSError):
-        for path, folders, files, place in os.fwalk(folder, topdown=False):
-            for name in (*folders, *files):
-                if (path, name) != (folder, FILE):
-                    _delete(name, place)
-            if path == folder and os.listdir(place) == [FILE]:
-                os.unlink(FILE, dir_fd=place)
-        os.rmdir(folder)
-    return folder if os.path.lexists(folder) else None
-
-
-def _delete(name: str, place: int) -> None:
-    """Delete a file, a link or an empty folder, if that can be done."""
     try:
-        os.unlink(name, dir_fd=place)
+        return FileSystems.remove_folder(folder, first=KEY, last=FILE)
     except OSError:
-        with contextlib.suppress(OSError):
-            os.rmdir(name, dir_fd=place)
-
-
-def _host() -> str:
-    """Machine, boot and namespace of process numbers: containers that share a folder may share the machine's name."""
-    parts = [socket.gethostname()]
-    with contextlib.suppress(OSError):
-        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
-    with contextlib.suppress(OSError):
-        parts.append(os.readlink("/proc/self/ns/pid"))
-    return " ".join(parts)
-
-
-def _stat(pid: int) -> list[str]:
-    """What Linux tells of a process from its state on: [0] is the state, [19] the start in ticks since boot."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return []
-    return text.rpartition(")")[2].split()  # the name, in brackets before, may hold anything
+        return folder

@@ -179,7 +179,7 @@ def _gathered(store: RunStore) -> _Receipts:
 
 def _files(store: RunStore) -> Iterator[dict[str, np.ndarray]]:
     names = store.names(_STEM)
-    if store.is_local:
+    if store.is_near:
         yield from map(store.read, names)
         return
     with ThreadPoolExecutor(_REQUESTS) as pool:

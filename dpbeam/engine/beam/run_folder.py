@@ -30,13 +30,13 @@ from apache_beam.transforms import combiners
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.account import PipelineCharge
 from dpbeam.engine.beam.ledger_file import LedgerFile
-from dpbeam.engine.beam.owner import Owner
 from dpbeam.engine.beam.receipts import check_receipts
 from dpbeam.engine.beam.store import RunStore, key_file, remove_run
 from dpbeam.engine.binding import OTHER_DATA
 from dpbeam.errors import InputError
 from dpbeam.randomness import RunKey
 from dpbeam.storage import FileSystems
+from dpbeam.storage.processes import PIPELINE, Owner
 
 
 class LateStore(RunStore):
@@ -196,11 +196,11 @@ class _MakeFolder(beam.DoFn):
         """
         store = RunStore(path)
         with contextlib.suppress(FileExistsError):
-            FileSystems.mkdirs(path, private=True)
+            FileSystems.make_folder(path, private=True)
         # A folder that an account names outlives its process: a retry goes on with it.
         here = self._terms.charge is None and Owner.this_process() == self._builder
         if not store.has_key:
-            owner.mark(path, owner.PIPELINE if not here else None)
+            owner.mark(path, PIPELINE if not here else None)
             key = RunKey.fresh() if self._test_key is None else RunKey.insecure_fixed(self._test_key)
             store.write_once(owner.KEY, key_file(key))
         for place, digest in self._bound.items():

@@ -13,15 +13,13 @@ All of it passes through `RunStore`, which encrypts it where the run says so (`d
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
-import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from dpbeam.accounting.arguments import file_path, instance, truth
-from dpbeam.disk import BEING_WRITTEN, NO_LINKS, Writer, flush_folders, naming_file
+from dpbeam.disk import BEING_WRITTEN, naming_file
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.receipts import check_receipts
 from dpbeam.engine.seal import Seal, unwrap, wrap
@@ -29,10 +27,11 @@ from dpbeam.errors import InputError, UnavailableError, complain
 from dpbeam.kernels.columns import Columns, Encodable, decode, encode
 from dpbeam.kernels.kept import KeptItems
 from dpbeam.randomness import Once, RunKey
-from dpbeam.storage import FileSystems
-from dpbeam.storage.remote import Upload
+from dpbeam.storage import FileSystems, files
+from dpbeam.storage.files import NotOnceError
 
-_BOUND = "bound-"
+_BOUND, _WRITER = "bound-", "writer of "
+_OF_KEY = f"{_BOUND}{_WRITER}{owner.KEY}."  # who writes the key, which is the first of the other files
 _INSECURE = b"NOT PRIVATE: fixed test key\n"
 
 
@@ -80,8 +79,9 @@ class RunStore:
         return _seal_of(self.path)
 
     @property
-    def is_local(self) -> bool:
-        return FileSystems.is_local(self.path)
+    def is_near(self) -> bool:
+        """Whether a file costs no round trip to a server."""
+        return FileSystems.at(self.path).is_near
 
     @contextlib.contextmanager
     def create(self, name: str) -> Iterator[NewFile]:
@@ -95,9 +95,6 @@ class RunStore:
         new = NewFile(self, name)
         try:
             yield new
-            if new.begun and name != owner.KEY and FileSystems.appears_whole(self.path) and not self.has_key:
-                # There is no folder whose absence would tell: the key is written first and deleted first.
-                raise FileNotFoundError(errno.ENOENT, "the run has ended", self.path)
             new.close()
         except BaseException:
             new.remove()
@@ -105,8 +102,8 @@ class RunStore:
 
     def flush(self) -> None:
         """What a durable run has written so far outlives a power cut. Raises OSError."""
-        if self.durable and self.is_local:
-            flush_folders(self.path)
+        if self.durable:
+            FileSystems.flush(self.path, above=True)
 
     def write_bytes(self, name: str, data: bytes) -> None:
         """Write a file so that it appears whole or not at all; replaces an earlier one.
@@ -121,7 +118,7 @@ class RunStore:
         """Whether a place is bound to this digest; the first call for a place binds it, for good.
 
         Of several calls at once with different digests at most one returns true, on every store that lists what is
-        there: files of this machine and of HDFS cannot be made twice; elsewhere every digest is a file of its own, and
+        there: where it is not sure that a file is made once (`Files.sure_once`), every digest is a file of its own, and
         who has written one looks afterwards whether there are others.
 
         Raises:
@@ -129,8 +126,10 @@ class RunStore:
           UnavailableError: its listing lags behind, so it cannot tell.
         """
         name = f"{_BOUND}{place}"
-        if self._made_once(name, digest):
-            return self.read_bytes(name) == digest
+        if FileSystems.at(self.path).sure_once:
+            with contextlib.suppress(NotOnceError):
+                self._put_once(name, digest)
+                return self.read_bytes(name) == digest
         own = f"{name}.{digest.hex()}"
         self.write_bytes(own, digest)
         there = self.names(f"{name}.")
@@ -147,36 +146,18 @@ class RunStore:
           OSError: the store does not answer.
           UnavailableError: another attempt writes it just now, on a store that cannot make a file once.
         """
-        path, seal = FileSystems.join(self.path, name), self._seal(name)
-        if not self.is_local and FileSystems.writes_once(path):
-            FileSystems.write_once(path, data if seal is None else b"".join(seal.pieces(name, 0, data)))
-        elif not self._made_once(name, data):
-            if not self.bind(f"writer of {name}", uuid.uuid4().bytes):
-                raise UnavailableError(f"{self.path}: another attempt makes the file '{name}'")
+        try:
+            self._put_once(name, data)
+        except NotOnceError:
+            if not self.bind(f"{_WRITER}{name}", uuid.uuid4().bytes):
+                raise UnavailableError(f"{self.path}: another attempt makes the file '{name}'") from None
             self.write_bytes(name, data)
 
-    def _made_once(self, name: str, data: bytes) -> bool:
-        """Write a file that appears whole, unless it is there; false where the filesystem cannot tell."""
-        if not self.is_local:
-            if FileSystems.get_scheme(self.path) != "hdfs":
-                return False
-            self.write_bytes(name, data)  # HDFS renames onto no file that is there
-            return True
-        if self.exists(name):
-            return True
-        new = NewFile(self, name, once=True)
-        try:
-            new.write(data)
-            new.close()
-        except FileExistsError:
-            return True
-        except OSError as error:
-            if error.errno in NO_LINKS:
-                return False
-            raise
-        finally:
-            new.remove()
-        return True
+    def _put_once(self, name: str, data: bytes) -> None:
+        """Write a file that appears whole, unless it is there. Raises NotOnceError, OSError."""
+        seal = self._seal(name)
+        stored = data if seal is None else b"".join(seal.pieces(name, 0, data))
+        FileSystems.put_once(FileSystems.join(self.path, name), stored, durable=self.durable)
 
     def hand_over(self, message: Any) -> str:
         """Keep a message in the memory of this process for one who asks by the returned name."""
@@ -217,24 +198,14 @@ class RunStore:
 
     def names(self, stem: str) -> list[str]:
         """Names of the files that begin with `stem`, of whole ones; none where the folder is gone."""
-        if self.is_local:
-            there = os.listdir(self.path) if os.path.isdir(self.path) else []
-            names = [name for name in there if name.startswith(stem)]
-        else:
-            listed = FileSystems.list_prefix(FileSystems.join(self.path, stem))
-            names = [FileSystems.split(path)[1] for path in listed]
-        return sorted(name for name in names if BEING_WRITTEN not in name)
+        paths = FileSystems.list_prefix(FileSystems.join(self.path, stem))
+        names = [FileSystems.split(path)[1] for path in paths]
+        return [name for name in names if BEING_WRITTEN not in name]
 
     def remove(self, names: Iterable[str]) -> None:
         """Delete files; those that are gone already do not matter."""
-        paths = [FileSystems.join(self.path, name) for name in names]
-        if self.is_local:
-            for path in paths:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(path)
-        elif paths:
-            with contextlib.suppress(OSError):  # it deletes what it can
-                FileSystems.delete(paths)
+        with contextlib.suppress(OSError):  # it deletes what it can
+            FileSystems.delete([FileSystems.join(self.path, name) for name in names])
 
     def read_bytes(self, name: str) -> bytes:
         """A file that was written at once.
@@ -243,14 +214,8 @@ class RunStore:
           OSError: it is not there, or not what was written.
         """
         opened = self._seal(name)
-        data = self._read(FileSystems.join(self.path, name))
+        data = FileSystems.read(FileSystems.join(self.path, name))
         return data if opened is None else opened.open(name, 0, data)
-
-    def _read(self, path: str) -> bytes:
-        if not self.is_local:
-            return FileSystems.read(path)
-        with open(path, "rb") as source:
-            return source.read()
 
     def read_range(self, name: str, offset: int, size: int) -> bytes:
         """What one `NewFile.write` wrote, by its place: bytes offset to offset + size of the file.
@@ -259,19 +224,8 @@ class RunStore:
           OSError: the file is gone, ends before, or is not what was written.
         """
         opened = self._seal(name)
-        data = self._read_range(name, offset, size)
+        data = FileSystems.read_range(FileSystems.join(self.path, name), offset, size)
         return data if opened is None else opened.open(name, offset, data)
-
-    def _read_range(self, name: str, offset: int, size: int) -> bytes:
-        path = FileSystems.join(self.path, name)
-        if not self.is_local:
-            return FileSystems.read_range(path, offset, size)
-        with open(path, "rb") as source:
-            source.seek(offset)
-            data = source.read(size)
-        if len(data) < size:
-            raise OSError(f"{name}: ends {size - len(data)} bytes too early")
-        return data
 
     def write(self, name: str, columns: Encodable) -> None:
         self.write_bytes(name, encode(columns))
@@ -303,17 +257,13 @@ def _seal_of(path: str) -> Seal:
 
 
 class NewFile:
-    """A file of a run's folder that is being written: made at the first write, whole when it is closed.
+    """A file of a run's folder that is being written: made at the first write, whole when it is closed."""
 
-    Args:
-      once: on this machine one writer alone makes it, as of `dpbeam.disk.Writer`.
-    """
-
-    def __init__(self, store: RunStore, name: str, *, once: bool = False):
-        self._store, self._name, self._once = store, name, once
+    def __init__(self, store: RunStore, name: str):
+        self._store, self._name = store, name
         self._path = FileSystems.join(store.path, name)
         self._seal = store._seal(name)
-        self._file: Writer | Upload | None = None
+        self._file: files.NewFile | None = None
         self._size = 0
 
     def write(self, data: bytes) -> tuple[int, int]:
@@ -322,9 +272,9 @@ class NewFile:
             self._file = FileSystems.put(
                 self._path,
                 make_folder=False,
+                beside=None if self._name.startswith((owner.KEY, _OF_KEY)) else owner.KEY,
                 private=True,
                 durable=self._store.durable,
-                once=self._once,
                 same=True,
             )
         begin = self._size
@@ -334,11 +284,6 @@ class NewFile:
                 self._file.write(piece)
                 self._size += len(piece)
         return begin, self._size - begin
-
-    @property
-    def begun(self) -> bool:
-        """Whether anything was written."""
-        return self._file is not None
 
     def close(self) -> None:
         """Make it appear, if anything was written. Raises OSError."""
@@ -395,7 +340,7 @@ class RunFolder:
             kept = wrap(name, kept)
         self.path = FileSystems.join(place, name)
         self.store = RunStore(self.path, encrypted=encrypt, durable=durable)
-        FileSystems.mkdirs(self.path, private=True)
+        FileSystems.make_folder(self.path, private=True)
         try:
             owner.mark(self.path)
             self.store.write_bytes(owner.KEY, kept)
@@ -496,15 +441,6 @@ def key_file(key: RunKey) -> bytes:
 def remove_run(path: str) -> None:
     """Delete a run's folder with everything in it; harmless if it is gone."""
     _held.pop(path, None)
-    if FileSystems.is_local(path):
-        rest = owner.remove_local(path)
-        if rest is not None:
-            complain(
-                f"dpbeam: warning: private data of a run could not be removed; remove what is left: {rest}"
-            )
-        return
-    if RunStore(path).has_key:
-        FileSystems.delete([FileSystems.join(path, owner.KEY)])
-    FileSystems.remove_folder(path)
-    if FileSystems.appears_whole(path):
-        FileSystems.remove_folder(path)  # what a late worker finished meanwhile
+    rest = FileSystems.remove_folder(path, first=owner.KEY, last=owner.FILE)
+    if rest is not None:
+        complain(f"dpbeam: warning: private data of a run could not be removed; remove what is left: {rest}")

@@ -13,11 +13,11 @@ from dpbeam.errors import InputError
 from dpbeam.io.paths import (
     check_no_folder,
     in_folder_of_store,
-    is_local,
     is_pipe,
     local_files,
     name_of,
     no_file,
+    scheme_of,
     without_compression,
 )
 from dpbeam.plugins import FORMATS, added, load
@@ -110,7 +110,7 @@ def format_of(path: str) -> str | None:
 
 
 def _files_or_none(pattern: str, flag: str) -> list[str]:
-    if not is_local(pattern):
+    if scheme_of(pattern) is not None:
         return in_folder_of_store(pattern)
     if is_pipe(pattern):
         return []

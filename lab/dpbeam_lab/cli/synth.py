@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpbeam.cli.flags import FlagParser, entry_point
 from dpbeam.errors import InputError
-from dpbeam.io.paths import is_local, local_path
+from dpbeam.io.paths import local_path, scheme_of
 from dpbeam.jobs.options import WRITTEN_PREFIX, Options, flag, switch
 
 _MARKET = ("agents", "resources", "filled", "supply_share")
@@ -52,7 +52,7 @@ def main(options: SynthOptions) -> int:
             raise InputError(f"--{name} is of pairs, --{of_market} of a market: drop one of them")
     options.require("output", *(("agents", "resources") if market else ("users", "items")))
     prefix = local_path(options.output, "--output")
-    if not is_local(prefix):
+    if scheme_of(prefix) is not None:
         raise InputError(f"--output: '{prefix}' must be a prefix on this machine")
     settings = {name: value for name, value in options.said.items() if name in _SETTINGS}
     if market:

@@ -311,7 +311,7 @@ class TestStore:
             def refuses(*_):
                 raise OSError(95, "Operation not supported")
 
-            monkeypatch.setattr("dpbeam.engine.beam.store.os.link", refuses)
+            monkeypatch.setattr("os.link", refuses)
         objects.STORE.clear()
         place = "dpfake://bucket/temp" if request.param == "objects" else str(tmp_path)
         with RunFolder(place, key(KEY)) as folder:

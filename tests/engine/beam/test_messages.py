@@ -187,7 +187,7 @@ def test_replies_on_a_store_are_fetched_several_at_once(store):
     at_once = threading.Barrier(3)
 
     class Elsewhere(RunStore):
-        is_local = False
+        is_near = False
 
         def read_range(self, name, offset, size):
             at_once.wait(10)

@@ -13,7 +13,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from dpbeam import InputError, RunFolder, SelectionConfig, SelectPartitions, TopKConfig, TopKItems
 from dpbeam.engine.beam import owner, run_folder
-from dpbeam.engine.beam.owner import Owner
+from dpbeam.storage.processes import PIPELINE, Owner
 from dpbeam.engine.beam.receipts import FIRST, RESULT, SHARDS, ReceiptDoFn
 from dpbeam.engine.beam.run_folder import LateStore, Terms, _MakeFolder
 from dpbeam.engine.beam.store import RunStore
@@ -124,7 +124,7 @@ class TestRetries:
         store = LateStore()
         store.write_bytes("program", b"what runs")
         assert store.bind("sizes", b"1")
-        return lambda: _MakeFolder(place, None, owner.PIPELINE, Terms(), store)
+        return lambda: _MakeFolder(place, None, PIPELINE, Terms(), store)
 
     def test_the_first_stage_again(self, make):
         (path,) = make().process("name")
@@ -170,14 +170,14 @@ class TestRetries:
         first, second = LateStore(), LateStore()
         first.bind("program", b"1")
         second.bind("program", b"2")
-        list(_MakeFolder(str(tmp_path), None, owner.PIPELINE, Terms(), first).process("name"))
+        list(_MakeFolder(str(tmp_path), None, PIPELINE, Terms(), first).process("name"))
         with pytest.raises(InputError, match="the noise of this run belongs to other data or settings"):
-            list(_MakeFolder(str(tmp_path), None, owner.PIPELINE, Terms(), second).process("name"))
+            list(_MakeFolder(str(tmp_path), None, PIPELINE, Terms(), second).process("name"))
 
 
 class TestFolders:
     def test_what_a_dead_job_leaves_is_known_as_a_pipelines(self, tmp_path):
-        (path,) = _MakeFolder(str(tmp_path), None, owner.PIPELINE, Terms(), LateStore()).process("name")
+        (path,) = _MakeFolder(str(tmp_path), None, PIPELINE, Terms(), LateStore()).process("name")
         assert owner.state_of(path) == "elsewhere"
         assert json.loads((tmp_path / "dpbeam-run-name" / owner.FILE).read_text())["host"] == "a pipeline"
         assert os.stat(path).st_mode & 0o777 == 0o700

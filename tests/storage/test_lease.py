@@ -7,12 +7,13 @@ import time
 
 import pytest
 
-from dpbeam.engine.beam import lease
-from dpbeam.engine.beam.owner import Owner
-from dpbeam.storage import FileSystems
+from dpbeam.storage import FileSystems, lease
+from dpbeam.storage.files import HeldError
+from dpbeam.storage.processes import Owner
 from tests.support import memory_store
 
 FOLDER = "s3://bucket/folder"
+LOCK = f"{FOLDER}/lock"
 
 
 @pytest.fixture
@@ -35,18 +36,18 @@ def left(store, number: int, **owner) -> None:
 
 def test_one_holds_it_and_then_the_next(store):
     for number in (1, 2, 3):
-        with lease.alone(FOLDER):
+        with FileSystems.alone(LOCK):
             assert locks(store) == [f"lock-{number:08d}"]
-            with pytest.raises(lease.HeldError), lease.alone(FOLDER):
+            with pytest.raises(HeldError), FileSystems.alone(LOCK):
                 pass
             assert locks(store) == [f"lock-{number:08d}"]
 
 
 def test_it_is_free_after_an_error(store):
-    with pytest.raises(KeyError), lease.alone(FOLDER):
+    with pytest.raises(KeyError), FileSystems.alone(LOCK):
         raise KeyError
     begin = time.monotonic()
-    with lease.alone(FOLDER):
+    with FileSystems.alone(LOCK):
         assert time.monotonic() - begin < lease.SECONDS
 
 
@@ -62,7 +63,7 @@ def test_it_is_free_after_an_error(store):
 def test_the_lock_of_a_dead_process_is_taken(store, owner, waits):
     left(store, 7, **owner)
     begin = time.monotonic()
-    with lease.alone(FOLDER):
+    with FileSystems.alone(LOCK):
         assert (time.monotonic() - begin > lease.SECONDS) == waits
         assert locks(store) == ["lock-00000008"]
 
@@ -71,7 +72,7 @@ def test_the_lock_of_a_dead_process_is_taken(store, owner, waits):
 def test_a_lock_that_cannot_be_read_is_waited_for(store, text):
     store.objects[f"{FOLDER}/lock-00000001"] = text
     begin = time.monotonic()
-    with lease.alone(FOLDER):
+    with FileSystems.alone(LOCK):
         assert time.monotonic() - begin > lease.SECONDS
 
 
@@ -84,7 +85,7 @@ def test_a_lock_that_changes_while_it_is_read_is_that_of_a_living_process(store)
 
     store.watch = watch
     begin = time.monotonic()
-    with pytest.raises(lease.HeldError), lease.alone(FOLDER):
+    with pytest.raises(HeldError), FileSystems.alone(LOCK):
         store.watch = lambda kind, url: None
     assert time.monotonic() - begin < 5
 
@@ -92,10 +93,10 @@ def test_a_lock_that_changes_while_it_is_read_is_that_of_a_living_process(store)
 def test_a_process_elsewhere_that_lives_keeps_it(store):
     left(store, 1, host="elsewhere")
     ended = threading.Event()
-    beats = threading.Thread(target=lease._beat, args=(f"{FOLDER}/lock-00000001", ended))
+    beats = threading.Thread(target=lease._beat, args=(FileSystems.at(LOCK), f"{LOCK}-00000001", ended))
     beats.start()
     try:
-        with pytest.raises(lease.HeldError), lease.alone(FOLDER):
+        with pytest.raises(HeldError), FileSystems.alone(LOCK):
             pass
     finally:
         ended.set()
@@ -109,7 +110,7 @@ def test_of_many_at_once_one_holds_it(store):
     def work() -> None:
         for _ in range(10):
             try:
-                with lease.alone(FOLDER):
+                with FileSystems.alone(LOCK):
                     with one:
                         inside[0] += 1
                         most[0] = max(most[0], inside[0])
@@ -117,7 +118,7 @@ def test_of_many_at_once_one_holds_it(store):
                     time.sleep(0.002)
                     with one:
                         inside[0] -= 1
-            except lease.HeldError:
+            except HeldError:
                 pass
 
     threads = [threading.Thread(target=work) for _ in range(6)]
@@ -131,18 +132,18 @@ def test_of_many_at_once_one_holds_it(store):
 def test_who_looked_long_ago_does_not_take_a_number_that_was_used(store, monkeypatch):
     """Between its look and its lock others held the folder twice, and removed the number that it makes."""
     left(store, 1, started="ended")
-    write_once, held = FileSystems.write_once, []
+    put_once, held = memory_store.MemoryFiles.put_once, []
 
-    def late(path: str, data: bytes) -> bool:
+    def late(files, path: str, data: bytes) -> bool:
         if not held:
-            held.append(lease.alone(FOLDER))
-            with lease.alone(FOLDER):
+            held.append(FileSystems.alone(LOCK))
+            with FileSystems.alone(LOCK):
                 pass
             held[0].__enter__()
-        return write_once(path, data)
+        return put_once(files, path, data)
 
-    monkeypatch.setattr(FileSystems, "write_once", staticmethod(late))
-    with pytest.raises(lease.HeldError), lease.alone(FOLDER):
+    monkeypatch.setattr(memory_store.MemoryFiles, "put_once", late)
+    with pytest.raises(HeldError), FileSystems.alone(LOCK):
         pass
     assert locks(store) == ["lock-00000003"]
     held[0].__exit__(None, None, None)

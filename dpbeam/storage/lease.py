@@ -1,12 +1,11 @@
-"""Hold a folder of a store alone, against processes on whatever machine.
+"""Be alone on a store, against processes on whatever machine.
 
-Stores have no lock that ends with its process. So whoever holds a folder makes the next of its files `lock-00000001`,
+Stores have no lock that ends with its process. So whoever holds a name makes the next of the files `NAME-00000001`,
 ..., once, and changes it every few seconds; at the end it says there that it is free. A lock that does not change for a
 minute is that of a dead process, as is one whose process ran on this machine and is gone; then the next number is made.
 
-A process that was stopped for longer than that, and goes on, does not know that it has lost the folder. So what must
-not happen twice is to be made once by itself (`FileSystems.write_once`): a lease keeps processes out of each other's
-way.
+A process that was stopped for longer than that, and goes on, does not know that it has lost what it held. So what must
+not happen twice is to be made once by itself (`Files.put_once`): a lease keeps processes out of each other's way.
 """
 
 from __future__ import annotations
@@ -21,32 +20,25 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from dpbeam.engine.beam.owner import Owner
-from dpbeam.storage import FileSystems
+from dpbeam.storage.files import Files, HeldError
+from dpbeam.storage.processes import Owner
 
-#: How the names of locks begin.
-LOCK = "lock-"
 #: How long a lock that does not change is believed, and how often a living process changes it.
 SECONDS, BEAT = 60.0, 10.0
 _LOOK = 1.0
 _LENGTH = 1000
 
 
-class HeldError(Exception):
-    """Another process holds the folder."""
-
-
 @contextlib.contextmanager
-def alone(folder: str) -> Iterator[None]:
-    """Hold a folder of a store (one with `FileSystems.write_once`) until the end of the context.
+def alone(files: Files, path: str) -> Iterator[None]:
+    """As `Files.alone`; the locks are `path` with `-` and a number.
 
     Raises:
-      HeldError: another process does.
-      OSError: the store does not answer.
+      HeldError, NotOnceError, OSError: as there.
     """
-    path = _take(folder)
+    path = _take(files, f"{path}-")
     ended = threading.Event()
-    beats = threading.Thread(target=_beat, args=(path, ended), daemon=True)
+    beats = threading.Thread(target=_beat, args=(files, path, ended), daemon=True)
     beats.start()
     try:
         yield
@@ -54,33 +46,32 @@ def alone(folder: str) -> Iterator[None]:
         ended.set()
         beats.join()
         with contextlib.suppress(OSError):  # without it the next one waits
-            _put(path, _text(free=True))
+            _put(files, path, _text(free=True))
 
 
-def _take(folder: str) -> str:
+def _take(files: Files, stem: str) -> str:
     """The path of a new lock, which is the only one."""
-    before = _locks(folder)
-    if before and not _is_free(before[-1]):
+    before = _locks(files, stem)
+    if before and not _is_free(files, before[-1]):
         raise HeldError
     number = int(before[-1][-8:]) + 1 if before else 1
-    path = FileSystems.join(folder, f"{LOCK}{number:08d}")
-    if not FileSystems.write_once(path, _text()):
+    path = f"{stem}{number:08d}"
+    if not files.put_once(path, _text()):
         raise HeldError
-    if _locks(folder)[-1:] != [path]:  # made, freed and removed by others since `before` was read
-        FileSystems.delete([path])
+    if _locks(files, stem)[-1:] != [path]:  # made, freed and removed by others since `before` was read
+        files.delete([path])
         raise HeldError
-    FileSystems.delete(before)
+    files.delete(before)
     return path
 
 
-def _locks(folder: str) -> list[str]:
-    stem = FileSystems.join(folder, LOCK)
-    return [path for path in FileSystems.list_prefix(stem) if path[len(stem) :].isdecimal()]
+def _locks(files: Files, stem: str) -> list[str]:
+    return [path for path in files.list_prefix(stem) if path[len(stem) :].isdecimal()]
 
 
-def _is_free(path: str) -> bool:
+def _is_free(files: Files, path: str) -> bool:
     """Whether nobody holds the folder by this lock; it may take a minute to tell."""
-    text = _read(path)
+    text = _read(files, path)
     with contextlib.suppress(ValueError, KeyError, TypeError):
         values = json.loads(text)
         if values["free"] or Owner(**values["owner"]).state == "gone":
@@ -88,15 +79,15 @@ def _is_free(path: str) -> bool:
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:
         time.sleep(_LOOK)
-        if _read(path) != text:
+        if _read(files, path) != text:
             return False
     return True
 
 
-def _read(path: str) -> bytes:
+def _read(files: Files, path: str) -> bytes:
     """What a lock says; something else each time where it changes just now, nothing where it is gone."""
     try:
-        return FileSystems.read(path)
+        return files.read(path)
     except FileNotFoundError:  # there is a newer one
         return b""
     except OSError as error:
@@ -105,10 +96,10 @@ def _read(path: str) -> bytes:
         raise
 
 
-def _beat(path: str, ended: threading.Event) -> None:
+def _beat(files: Files, path: str, ended: threading.Event) -> None:
     while not ended.wait(BEAT):
         with contextlib.suppress(OSError):
-            _put(path, _text())
+            _put(files, path, _text())
 
 
 def _text(*, free: bool = False) -> bytes:
@@ -117,6 +108,6 @@ def _text(*, free: bool = False) -> bytes:
     return json.dumps(values).ljust(_LENGTH).encode()
 
 
-def _put(path: str, text: bytes) -> None:
-    with FileSystems.create(path) as file:
+def _put(files: Files, path: str, text: bytes) -> None:
+    with files.put(path) as file:
         file.write(text)
