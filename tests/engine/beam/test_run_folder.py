@@ -13,12 +13,12 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from dpbeam import InputError, RunFolder, SelectionConfig, SelectPartitions, TopKConfig, TopKItems
 from dpbeam.engine.beam import owner, run_folder
-from dpbeam.storage.processes import PIPELINE, Owner
 from dpbeam.engine.beam.receipts import FIRST, RESULT, SHARDS, ReceiptDoFn
 from dpbeam.engine.beam.run_folder import LateStore, Terms, _MakeFolder
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.errors import RunnerError
 from dpbeam.randomness import RunKey
+from dpbeam.storage.processes import PIPELINE, Owner
 from tests.support import pipelines
 from tests.support.examples import ROOT
 from tests.support.objects import STORE
