@@ -20,7 +20,7 @@ FLOORS = (
     ("errors", "signals", "version", "data", "disk"),
     ("plugins",),
     ("accounting", "storage", "room", "figures"),
-    ("randomness", "budget"),  # accounts of budget over runs know accounting alone
+    ("randomness", "budget", "testing"),  # accounts of budget over runs know accounting alone
     ("kernels",),
     ("engine",),
     ("selectors", "runners"),

@@ -62,7 +62,7 @@ class AzureFiles(ObjectFiles):
             is_folder = blob.name.endswith("/") or notes.get("hdi_isfolder") == "true"
             yield blob, f"{before}/{blob.name}", is_folder
 
-    def _list(self, prefix: str) -> Iterator[tuple[str, int]]:
+    def entries(self, prefix: str) -> Iterator[tuple[str, int]]:
         for blob, url, is_folder in self._blobs(prefix):
             if not is_folder:
                 yield url, blob.size
@@ -72,7 +72,7 @@ class AzureFiles(ObjectFiles):
         names = _asked(parent, lambda: [entry.name for entry in client.walk_blobs(name_starts_with=name)])
         return sorted(f"{before}/{entry.rstrip('/')}" for entry in names if entry.endswith("/"))
 
-    def _remove_below(self, path: str) -> None:
+    def remove_below(self, path: str) -> None:
         folder = path.rstrip("/")
 
         def inside(*include: str) -> dict[str, bool]:
@@ -88,17 +88,15 @@ class AzureFiles(ObjectFiles):
         with contextlib.suppress(OSError):
             begun = [url for url in inside("uncommittedblobs") if url not in there]
             for url in begun:
-                self._new(url).put(b"")
+                self.new_object(url).put(b"")
             self.delete(begun)
 
     def _blob(self, path: str) -> Any:
         client, name, _ = self._at(path)
         return client.get_blob_client(name)
 
-    def _about(self, path: str) -> Any:
-        return _asked(path, self._blob(path).get_blob_properties)
-
-    def _facts(self, about: Any) -> tuple[int, object]:
+    def state(self, path: str) -> tuple[int, object]:
+        about = _asked(path, self._blob(path).get_blob_properties)
         return about.size, about.etag
 
     def part(self, path: str, start: int, end: int, version: object) -> bytes:
@@ -111,16 +109,14 @@ class AzureFiles(ObjectFiles):
             raise OSError(errno.EIO, f"ends {end - start - len(data)} bytes too early", path)
         return data
 
-    def _new(self, path: str) -> AzureObject:
+    def put_object(self, path: str, data: bytes, *, once: bool) -> None:
+        self.new_object(path).put(data, once=once)
+
+    def new_object(self, path: str) -> AzureObject:
         return AzureObject(self._blob(path), path)
 
-    def _delete(self, path: str) -> None:
+    def delete_one(self, path: str) -> None:
         _asked(path, self._blob(path).delete_blob)
-
-    def _copy(self, source: str, target: str) -> None:
-        with self.open(source) as reader, self.put(target) as writer:
-            while data := reader.read(PART):
-                writer.write(data)
 
 
 class AzureObject(NewObject):

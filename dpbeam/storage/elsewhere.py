@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from importlib.metadata import entry_points
 from typing import Any, BinaryIO
 
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes, FileSystem
@@ -26,6 +27,8 @@ _OURS: dict[str, type[RemoteFiles]] = {
     "hdfs": hdfs.HdfsFiles,
     **dict.fromkeys(("az", "abfs", "abfss"), azure.AzureFiles),
 }
+#: Where packages name the stores that they bring, by scheme.
+_ENTRY_POINTS = "dpbeam.stores"
 _AS_IS = ("application/octet-stream", CompressionTypes.UNCOMPRESSED)
 
 
@@ -36,13 +39,23 @@ def set_options(options: PipelineOptions | None) -> None:
 
 def files_at(path: str) -> Files:
     """The files of a path with a scheme. Raises ValueError, ImportError or Beam's error if there are none."""
-    ours = _OURS.get(BeamFileSystems.get_scheme(path))
+    scheme = BeamFileSystems.get_scheme(path)
+    ours = _OURS.get(scheme) or _somebodys(scheme)
     if ours is None:
         return BeamFiles(BeamFileSystems.get_filesystem(path))
     options: Any = BeamFileSystems._pipeline_options or RuntimeValueProvider.runtime_options
     if isinstance(options, PipelineOptions):  # of the launcher; a worker has a dict
         options = _flags_of(options)
     return ours(options or {})
+
+
+@functools.cache
+def _somebodys(scheme: str) -> type[RemoteFiles] | None:
+    """The class that an installed package brings for a scheme."""
+    for entry in entry_points(group=_ENTRY_POINTS, name=scheme):
+        files: type[RemoteFiles] = entry.load()
+        return files
+    return None
 
 
 @functools.lru_cache(maxsize=1)  # reading them takes longer than a request
@@ -53,7 +66,12 @@ def _flags_of(options: PipelineOptions) -> dict[str, Any]:
 
 def known_schemes() -> set[str]:
     """Schemes that some filesystem has."""
-    return {*_OURS, *(scheme for fs in FileSystem.get_all_subclasses() if (scheme := fs.scheme()))}
+    somebodys = entry_points(group=_ENTRY_POINTS).names
+    return {
+        *_OURS,
+        *somebodys,
+        *(scheme for fs in FileSystem.get_all_subclasses() if (scheme := fs.scheme())),
+    }
 
 
 class BeamFiles(RenamingFiles):

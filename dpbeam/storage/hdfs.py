@@ -64,7 +64,7 @@ class HdfsFiles(RenamingFiles, RemoteFiles):
         self._ask(path, lambda client, name: client.makedirs(posixpath.dirname(name)))
         self._ask(path, lambda client, name: client.makedirs(name, permission="700"))
 
-    def _entries(self, folder: str) -> list[tuple[str, dict[str, Any]]]:
+    def _children(self, folder: str) -> list[tuple[str, dict[str, Any]]]:
         """(URL, state) of what lies in a folder; nothing where there is none."""
         _, name, before = self._at(folder)
         try:
@@ -73,8 +73,8 @@ class HdfsFiles(RenamingFiles, RemoteFiles):
             return []
         return [(before + posixpath.join(name, child), state) for child, state in entries]
 
-    def _list(self, prefix: str) -> Iterator[tuple[str, int]]:
-        for url, state in self._entries(prefix.rpartition("/")[0]):
+    def entries(self, prefix: str) -> Iterator[tuple[str, int]]:
+        for url, state in self._children(prefix.rpartition("/")[0]):
             if state["type"] == "FILE":
                 yield url, state["length"]
 
@@ -83,7 +83,7 @@ class HdfsFiles(RenamingFiles, RemoteFiles):
         return before + name + ("/" if url.endswith("/") else "")
 
     def folders(self, parent: str, stem: str, file: str) -> list[str]:
-        entries = ((url, state["type"]) for url, state in self._entries(parent))
+        entries = ((url, state["type"]) for url, state in self._children(parent))
         return sorted(
             url for url, kind in entries if kind == "DIRECTORY" and self.split(url)[1].startswith(stem)
         )
@@ -94,19 +94,17 @@ class HdfsFiles(RenamingFiles, RemoteFiles):
         self.delete([path])
         return None
 
-    def _about(self, path: str) -> dict[str, Any]:
-        # Not `strict=False`: that takes a store that does not answer for one without the file.
-        state: dict[str, Any] = self._ask(path, lambda client, name: client.status(name))
-        return state
-
-    def _facts(self, about: Any) -> tuple[int, object]:
-        return about["length"], None
+    def exists(self, path: str) -> bool:
+        with contextlib.suppress(IsADirectoryError):
+            return super().exists(path)
+        return True
 
     def checksum(self, path: str) -> str:
         return str(self._ask(path, lambda client, name: client.checksum(name))["bytes"])
 
     def state(self, path: str) -> tuple[int, object]:
-        state = self._about(path)
+        # Not `strict=False`: that takes a store that does not answer for one without the file.
+        state = self._ask(path, lambda client, name: client.status(name))
         if state["type"] != "FILE":
             raise IsADirectoryError(errno.EISDIR, "is a folder", path)
         return state["length"], None
@@ -137,7 +135,7 @@ class HdfsFiles(RenamingFiles, RemoteFiles):
             self.move(written, path)
         except OSError:
             with contextlib.suppress(OSError):
-                self._delete(written)
+                self.delete_one(written)
             if self.exists(path):
                 raise FileExistsError(errno.EEXIST, "the file exists", path) from None
             raise
@@ -171,7 +169,7 @@ class HdfsFiles(RenamingFiles, RemoteFiles):
 
         self._ask(source, rename)
 
-    def _delete(self, path: str) -> None:
+    def delete_one(self, path: str) -> None:
         self._ask(path, lambda client, name: client.delete(name, recursive=True))
 
 

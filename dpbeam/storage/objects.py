@@ -17,15 +17,22 @@ _PARTS_OF_A_SIZE = 2000  # then parts are twice as large: 10,000 at most make an
 
 
 class ObjectFiles(RemoteFiles):
-    """Objects of a bucket or container, by their key; there are no folders."""
+    """Objects of a bucket or container, by their key; there are no folders.
 
-    @abstractmethod
+    A store of somebody's own needs `entries`, `state`, `part`, `put_object` and `delete_one`. With these alone a large
+    object waits in memory until it is sent.
+    """
+
     def make_folder(self, path: str, *, private: bool = False) -> None:
         """Look whether the path can be one of this store. Raises OSError."""
 
     @abstractmethod
-    def _new(self, path: str) -> NewObject:
-        """The requests that make an object."""
+    def put_object(self, path: str, data: bytes, *, once: bool) -> None:
+        """Make an object, whole; `once`: not in place of another, then it raises FileExistsError. Raises OSError."""
+
+    def new_object(self, path: str) -> NewObject:
+        """The requests that make a large object in parts."""
+        return _InMemory(self, path)
 
     def put(
         self,
@@ -38,45 +45,50 @@ class ObjectFiles(RemoteFiles):
         same: bool = False,
         temporary_in: str | None = None,
     ) -> Writer:
-        return Writer(self._new(path), lambda: check_beside(self, path, beside))
+        return Writer(self.new_object(path), lambda: check_beside(self, path, beside))
 
     def _make(self, path: str, data: bytes) -> None:
         try:
-            self._new(path).put(data, once=True)
+            self.put_object(path, data, once=True)
         except OSError as error:
-            if error.errno == errno.ESTALE:
+            if error.errno == errno.ESTALE:  # an S3 store's word for it
                 raise FileExistsError(errno.EEXIST, "the object exists", path) from None
             raise
 
-    @abstractmethod
-    def _copy(self, source: str, target: str) -> None:
+    def folders(self, parent: str, stem: str, file: str) -> list[str]:
+        before = f"{parent.rstrip('/')}/"
+        inside = (path[len(before) :].split("/") for path, _ in self.entries(before + stem))
+        return sorted({before + name for name, *rest in inside if rest and name.startswith(stem)})
+
+    def copy(self, source: str, target: str) -> None:
         """Make an object that holds what another one does. Raises OSError."""
+        with self.open(source) as reader, self.put(target) as writer:
+            while data := reader.read(PART):
+                writer.write(data)
 
     def rename(self, source: str, target: str) -> None:
-        self._copy(source, target)
+        self.copy(source, target)
         self.delete([source])
 
     def remove_folder(self, path: str, *, first: str = "", last: str = "") -> str | None:
         if first:
             self.delete([self.join(path, first)])
-            self._remove_below(path)
-        self._remove_below(path)  # also what a late worker finished meanwhile
+            self.remove_below(path)
+        self.remove_below(path)  # also what a late worker finished meanwhile
         return None
 
-    @abstractmethod
-    def _remove_below(self, path: str) -> None:
+    def remove_below(self, path: str) -> None:
         """Delete all objects of a folder, and what of them was begun. Raises OSError."""
+        below = f"{path.rstrip('/')}/"
+        self.delete([found for found, _ in list(self.entries(below)) if found.startswith(below)])
 
 
 class NewObject(ABC):
     """The requests that make one object: all of it at once, or in parts. Parts are sent by several threads."""
 
     @abstractmethod
-    def put(self, data: bytes, *, once: bool = False) -> None:
-        """The whole object; `once`: not in place of another, then it raises FileExistsError or one with ESTALE.
-
-        Raises OSError, as all do.
-        """
+    def put(self, data: bytes) -> None:
+        """The whole object. Raises OSError, as all do."""
 
     @abstractmethod
     def begin(self) -> None:
@@ -93,6 +105,28 @@ class NewObject(ABC):
     @abstractmethod
     def discard(self) -> None:
         """Let go of the parts that were sent."""
+
+
+class _InMemory(NewObject):
+    """An object whose parts wait in memory."""
+
+    def __init__(self, files: ObjectFiles, path: str):
+        self._files, self._path = files, path
+
+    def put(self, data: bytes) -> None:
+        self._files.put_object(self._path, data, once=False)
+
+    def begin(self) -> None:
+        pass
+
+    def put_part(self, number: int, data: bytes) -> bytes:
+        return data
+
+    def complete(self, parts: Iterable[bytes]) -> None:
+        self.put(b"".join(parts))
+
+    def discard(self) -> None:
+        pass
 
 
 class Writer(Upload):

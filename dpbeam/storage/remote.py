@@ -146,7 +146,7 @@ class RemoteFiles(Files):
         prefix = self.named(prefix)
         return {
             path: size
-            for path, size in self._list(prefix)
+            for path, size in self.entries(prefix)
             if path.startswith(prefix) and "/" not in path[len(prefix) :]
         }
 
@@ -155,27 +155,19 @@ class RemoteFiles(Files):
         fixed = pattern[: next((n for n, letter in enumerate(pattern) if letter in "*?["), len(pattern))]
         if fixed == pattern:
             try:
-                return {pattern: self._facts(self._about(pattern))[0]}
+                return {pattern: self.state(pattern)[0]}
             except FileNotFoundError:
                 return {}
         matches = re.compile(FileSystem.translate_pattern(pattern)).match
-        return dict(itertools.islice((entry for entry in self._list(fixed) if matches(entry[0])), limit))
+        return dict(itertools.islice((entry for entry in self.entries(fixed) if matches(entry[0])), limit))
 
     @abstractmethod
-    def _list(self, prefix: str) -> Iterator[tuple[str, int]]:
+    def entries(self, prefix: str) -> Iterator[tuple[str, int]]:
         """(path, size) of files: at least of those that begin with `prefix`, and on a store with folders lie in its."""
 
     @abstractmethod
-    def _about(self, path: str) -> Any:
-        """What the store says of a file. Raises OSError if there is none."""
-
-    @abstractmethod
-    def _facts(self, about: Any) -> tuple[int, object]:
-        """Of what the store says of a file: its size and its version."""
-
     def state(self, path: str) -> tuple[int, object]:
-        """(size, version) of a file. Raises OSError if there is none."""
-        return self._facts(self._about(path))
+        """(size, version) of a file; None for a version that the store does not know. Raises FileNotFoundError."""
 
     def checksum(self, path: str) -> str:
         """What the store says of the content of a file. Raises OSError."""
@@ -183,7 +175,9 @@ class RemoteFiles(Files):
 
     @abstractmethod
     def part(self, path: str, start: int, end: int, version: object) -> bytes:
-        """Bytes start to end, all of them, of this version. Raises OSError."""
+        """Bytes start to end, all of them, of this version, or of any where it is None. Raises OSError, of the number
+        ESTALE where the file was replaced.
+        """
 
     def read_range(self, path: str, offset: int, size: int, version: object = None) -> bytes:
         """As `Files`, large ones by requests that run at once."""
@@ -222,7 +216,7 @@ class RemoteFiles(Files):
 
         def delete(path: str) -> None:
             try:
-                self._delete(path)
+                self.delete_one(path)
             except FileNotFoundError:
                 pass
             except OSError as error:
@@ -234,12 +228,12 @@ class RemoteFiles(Files):
             raise failed[0]
 
     @abstractmethod
-    def _delete(self, path: str) -> None:
-        """Delete what has this name. Raises OSError."""
+    def delete_one(self, path: str) -> None:
+        """Delete what has this name. Raises OSError; FileNotFoundError where there is nothing does no harm."""
 
     def exists(self, path: str) -> bool:
         try:
-            self._about(path)
+            self.state(path)
         except FileNotFoundError:
             return False
         return True

@@ -45,7 +45,7 @@ class S3Files(ObjectFiles):
             for page in self.s3.get_paginator(operation).paginate(Bucket=bucket, Prefix=key, **options):
                 yield from page.get(what, ())
 
-    def _list(self, prefix: str) -> Iterator[tuple[str, int]]:
+    def entries(self, prefix: str) -> Iterator[tuple[str, int]]:
         bucket, _ = _parts_of(prefix)
         for entry in self._listed("list_objects_v2", prefix, "Contents"):
             if not entry["Key"].endswith("/"):  # marks of folders, as consoles leave them
@@ -56,21 +56,19 @@ class S3Files(ObjectFiles):
         entries = self._listed("list_objects_v2", self.join(parent, stem), "CommonPrefixes", Delimiter="/")
         return sorted(f"s3://{bucket}/{entry['Prefix'].rstrip('/')}" for entry in entries)
 
-    def _remove_below(self, path: str) -> None:
+    def remove_below(self, path: str) -> None:
         bucket, _ = _parts_of(path)
         inside = f"{path.rstrip('/')}/"
-        self.delete([found for found, _ in self._list(inside)])
+        self.delete([found for found, _ in self.entries(inside)])
         # Of writers that were killed: nobody sees them, and a rule of the bucket ends those that are left here.
         with contextlib.suppress(OSError), _as_os_errors(path):
             for upload in self._listed("list_multipart_uploads", inside, "Uploads"):
                 self.s3.abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
 
-    def _about(self, path: str) -> dict[str, Any]:
+    def state(self, path: str) -> tuple[int, object]:
         bucket, key = _parts_of(path)
         with _as_os_errors(path):
-            return self.s3.head_object(Bucket=bucket, Key=key)
-
-    def _facts(self, about: Any) -> tuple[int, object]:
+            about = self.s3.head_object(Bucket=bucket, Key=key)
         return about["ContentLength"], about["ETag"]
 
     def part(self, path: str, start: int, end: int, version: object) -> bytes:
@@ -94,10 +92,13 @@ class S3Files(ObjectFiles):
             raise OSError(errno.EIO, f"ends {end - start} bytes too early", path)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _new(self, path: str) -> S3Object:
+    def put_object(self, path: str, data: bytes, *, once: bool) -> None:
+        self.new_object(path).put(data, once=once)
+
+    def new_object(self, path: str) -> S3Object:
         return S3Object(self.s3, path)
 
-    def _copy(self, source: str, target: str) -> None:
+    def copy(self, source: str, target: str) -> None:
         from boto3.s3.transfer import TransferConfig
 
         bucket, key = _parts_of(source)
@@ -107,7 +108,7 @@ class S3Files(ObjectFiles):
         with _as_os_errors(source):
             self.s3.copy({"Bucket": bucket, "Key": key}, to_bucket, to_key, Config=config)
 
-    def _delete(self, path: str) -> None:
+    def delete_one(self, path: str) -> None:
         self.delete([path])
 
     def delete(self, paths: Sequence[str]) -> None:

@@ -24,8 +24,9 @@ from dpbeam.engine.beam.messages import FILE_PREFIX
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.io.output import OutputTarget
 from dpbeam.runners import options
-from dpbeam.storage import FileSystems, azure, hdfs
+from dpbeam.storage import FileSystems, azure, hdfs, lease
 from dpbeam.storage.remote import patiently
+from dpbeam.testing import StoreContract
 from tests.support.long_items import write_long_items
 from tests.support.stores import KEY, ROOT, Proxy, comparable, put, s3_server
 from tests.support.stores import selection as flags
@@ -118,6 +119,24 @@ def test_same_bytes_as_on_this_machine(name, store, engine, pairs, expected, req
     assert output(place) == expected
     assert FileSystems.folders(f"{place}/temp", "", "") == [], "private intermediates were left behind"
     assert FileSystems.folders(f"{place}/out", "", "") == []
+
+
+@pytest.mark.parametrize("store", ["s3", "azure", "hdfs"])
+@pytest.mark.parametrize("test", [name for name in vars(StoreContract) if name.startswith("test_")])
+def test_promises_of_files(store, test, request, monkeypatch):
+    """As of any store, of the real ones."""
+    remote = request.getfixturevalue(f"{store}_store")
+    for variable, text in remote.variables().items():
+        monkeypatch.setenv(variable, text)
+    monkeypatch.setattr(lease, "BEAT", 0.5)
+
+    class Tried(StoreContract):
+        place = f"{remote.url}/promises"
+
+        def files(self):
+            return FileSystems.at(self.place)
+
+    getattr(Tried(), test)()
 
 
 class TestCommands:
@@ -541,7 +560,11 @@ def test_a_place_is_bound_once(store, request, monkeypatch):
 
 def test_staged_output_on_hdfs_is_its_owners_and_the_output_is_not(hdfs_store):
     target = OutputTarget(f"{hdfs_store.url}/staged/new/out")
-    about = FileSystems.at(target.staging)._about
+    files = FileSystems.at(target.staging)
+
+    def about(path):
+        return files._ask(path, lambda client, name: client.status(name))
+
     with FileSystems.put(FileSystems.join(target.prepare(), "shard-00000-of-00001.parquet")) as file:
         file.write(b"x")
     assert about(target.staging)["permission"] == "700"

@@ -60,7 +60,7 @@ class TestStoreThatDoesNotAnswer:
         def request(self, path):
             raise OSError(UNAVAILABLE, "the store does not answer", path)
 
-        monkeypatch.setattr(S3Files, "_about", request)
+        monkeypatch.setattr(S3Files, "state", request)
 
     @pytest.mark.parametrize("command", [["verify"], ["report", "--output=page.html"], ["export"]])
     def test_of_a_ledger(self, silent, command, capsys, tmp_path, monkeypatch):

@@ -36,46 +36,39 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Store:
 
 
 class MemoryFiles(ObjectFiles):
-    def make_folder(self, path: str, *, private: bool = False) -> None:
-        pass
-
-    def _list(self, prefix: str) -> Iterator[tuple[str, int]]:
+    def entries(self, prefix: str) -> Iterator[tuple[str, int]]:
         _store.watch("list", prefix)
         for url, data in list(_store.objects.items()):
             if url.startswith(prefix):
                 yield url, len(data)
 
-    def folders(self, parent: str, stem: str, file: str) -> list[str]:
-        before = f"{parent.rstrip('/')}/"
-        inside = (url[len(before) :].split("/") for url, _ in self._list(before + stem))
-        return sorted({before + name for name, *rest in inside if rest})
-
-    def _remove_below(self, path: str) -> None:
-        self.delete([url for url, _ in list(self._list(f"{path.rstrip('/')}/"))])
-
-    def _about(self, path: str) -> bytes:
+    def state(self, path: str) -> tuple[int, object]:
         _store.watch("head", path)
         if path not in _store.objects:
             raise FileNotFoundError(errno.ENOENT, "no such object", path)
-        return _store.objects[path]
-
-    def _facts(self, about: bytes) -> tuple[int, object]:
-        return len(about), about
+        return len(_store.objects[path]), _store.objects[path]
 
     def part(self, path: str, start: int, end: int, version: object) -> bytes:
         _store.watch("get", path)
         if path not in _store.objects:
             raise FileNotFoundError(errno.ENOENT, "no such object", path)
+        if version not in (None, _store.objects[path]):
+            raise OSError(errno.ESTALE, "the object was replaced while it was read", path)
+        if end > len(_store.objects[path]):
+            raise OSError(errno.EIO, "the object is shorter than expected", path)
         return _store.objects[path][start:end]
 
-    def _new(self, path: str) -> NewObject:
+    def put_object(self, path: str, data: bytes, *, once: bool) -> None:
+        MemoryObject(path).put(data, once=once)
+
+    def new_object(self, path: str) -> NewObject:
         return MemoryObject(path)
 
-    def _copy(self, source: str, target: str) -> None:
+    def copy(self, source: str, target: str) -> None:
         _store.watch("copy", target)
         _store.objects[target] = _store.objects[source]
 
-    def _delete(self, path: str) -> None:
+    def delete_one(self, path: str) -> None:
         _store.watch("delete", path)
         _store.objects.pop(path, None)
 
