@@ -1,4 +1,4 @@
-"""What other distributions add: selectors, formats, kinds of release and events, each by an entry point.
+"""What other distributions add: selectors, formats, kinds of release, stores and events, each by an entry point.
 
 A distribution names them in its metadata, under the groups below. Launcher and workers find them wherever it is
 installed, and so do `verify`, `report` and `export`. Nothing is imported before it is asked for.
@@ -17,6 +17,7 @@ from dpbeam.errors import InputError
 SELECTORS = "dpbeam.selectors"
 FORMATS = "dpbeam.formats"
 KINDS = "dpbeam.kinds"
+STORES = "dpbeam.stores"
 #: Modules that register events when they are imported.
 EVENTS = "dpbeam.events"
 

@@ -19,7 +19,6 @@ from dpbeam.accounting.release import Others
 from dpbeam.counts.gathered import public_domain
 from dpbeam.engine.beam.blocks import SubsamplePerUser
 from dpbeam.engine.beam.graph import RunProgram
-from dpbeam.engine.beam.ledger_file import read_file
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.engine.beam.trip_files import last_broadcast
 from dpbeam.engine.program import Program, replies_by_link
@@ -37,6 +36,7 @@ from dpbeam.selection.pipeline_run import PipelineRun, RunArguments, of_run
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selection.public_items import FilterItems, ListedBeside, store_items
 from dpbeam.selection.sizes import Sizes, choose_sizes
+from dpbeam.storage import FileSystems
 
 _MOST = 10**18  # pairs, bytes, parts
 _DOMAIN = "domain"
@@ -323,7 +323,7 @@ class SelectPartitions(ProgramTransform):
             try:
                 if isinstance(one, str):
                     file_path("known_ledgers", one)
-                    text = read_file(one).decode()
+                    text = FileSystems.read(one).decode()
                     ledger = Ledger.from_json(text)
             except (OSError, ValueError) as error:
                 raise InputError(f"known_ledgers: '{one}' is no ledger: {error}") from None

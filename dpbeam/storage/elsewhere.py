@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from importlib.metadata import entry_points
 from typing import Any, BinaryIO
 
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes, FileSystem
@@ -18,6 +17,7 @@ from apache_beam.io.filesystems import FileSystems as BeamFileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.options.value_provider import RuntimeValueProvider
 
+from dpbeam import plugins
 from dpbeam.storage import azure, hdfs, s3
 from dpbeam.storage.files import Files, NotOnceError
 from dpbeam.storage.remote import RemoteFiles, RenamingFiles
@@ -27,8 +27,6 @@ _OURS: dict[str, type[RemoteFiles]] = {
     "hdfs": hdfs.HdfsFiles,
     **dict.fromkeys(("az", "abfs", "abfss"), azure.AzureFiles),
 }
-#: Where packages name the stores that they bring, by scheme.
-_ENTRY_POINTS = "dpbeam.stores"
 _AS_IS = ("application/octet-stream", CompressionTypes.UNCOMPRESSED)
 
 
@@ -49,13 +47,11 @@ def files_at(path: str) -> Files:
     return ours(options or {})
 
 
-@functools.cache
 def _somebodys(scheme: str) -> type[RemoteFiles] | None:
     """The class that an installed package brings for a scheme."""
-    for entry in entry_points(group=_ENTRY_POINTS, name=scheme):
-        files: type[RemoteFiles] = entry.load()
-        return files
-    return None
+    entry = plugins.added(plugins.STORES, _OURS).get(scheme)
+    files: type[RemoteFiles] | None = None if entry is None else plugins.load(entry)
+    return files
 
 
 @functools.lru_cache(maxsize=1)  # reading them takes longer than a request
@@ -66,10 +62,9 @@ def _flags_of(options: PipelineOptions) -> dict[str, Any]:
 
 def known_schemes() -> set[str]:
     """Schemes that some filesystem has."""
-    somebodys = entry_points(group=_ENTRY_POINTS).names
     return {
         *_OURS,
-        *somebodys,
+        *plugins.added(plugins.STORES, _OURS),
         *(scheme for fs in FileSystem.get_all_subclasses() if (scheme := fs.scheme())),
     }
 

@@ -1,11 +1,12 @@
-"""The promises of files, of this machine, of an object store, and of the store that docs/how-to/add_a_store.md makes."""
+"""The promises of files: of this machine, an object store, and the store that docs/how-to/add_a_store.md makes."""
 
 import re
 
 import pytest
 
+from dpbeam import plugins
 from dpbeam.cli import main
-from dpbeam.storage import FileSystems, elsewhere, lease
+from dpbeam.storage import FileSystems, lease
 from dpbeam.storage.local import LocalFiles
 from dpbeam.testing import StoreContract
 from tests.support import memory_store
@@ -61,10 +62,10 @@ def test_a_store_of_an_installed_package_serves_a_command(tmp_path, monkeypatch,
         *("select", "--input=memory://b/pairs.csv", "--user_column=u", "--item_column=i", "--epsilon=4"),
         *("--delta=1e-3", "--output=memory://b/out/x", f"--temp_location={tmp_path}", "--output_format=text"),
     ]
-    elsewhere._somebodys.cache_clear()
+    plugins._entries.cache_clear()
     assert main(select) == 2 and "no filesystem is known for memory://" in capsys.readouterr().err
     monkeypatch.syspath_prepend(tmp_path)
-    elsewhere._somebodys.cache_clear()
+    plugins._entries.cache_clear()
     try:
         with FileSystems.put("memory://b/pairs.csv") as file:
             file.write(b"u,i\n" + b"".join(b"%d,often\n" % user for user in range(1000)))
@@ -72,4 +73,4 @@ def test_a_store_of_an_installed_package_serves_a_command(tmp_path, monkeypatch,
         assert FileSystems.read("memory://b/out/x-00000-of-00001.txt") == b"often\n"
         assert FileSystems.exists("memory://b/out/x.ledger.json")
     finally:
-        elsewhere._somebodys.cache_clear()
+        plugins._entries.cache_clear()
