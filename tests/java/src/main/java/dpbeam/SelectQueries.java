@@ -46,18 +46,20 @@ public class SelectQueries {
     void setTestKey(String value);
   }
 
+  static PCollection<Row> logs(Pipeline pipeline, Options options) {
+    Schema pairs = Schema.builder().addStringField("user_id").addStringField("query").build();
+    return pipeline
+        .apply(TextIO.read().from(options.getInput()))
+        .apply(
+            MapElements.into(TypeDescriptors.rows())
+                .via(line -> Row.withSchema(pairs).addValues((Object[]) line.split(",")).build()))
+        .setRowSchema(pairs);
+  }
+
   public static void main(String[] args) {
     Options options = PipelineOptionsFactory.fromArgs(args).withValidation().as(Options.class);
-    Schema pairs = Schema.builder().addStringField("user_id").addStringField("query").build();
     Pipeline pipeline = Pipeline.create(options);
-
-    PCollection<Row> logs =
-        pipeline
-            .apply(TextIO.read().from(options.getInput()))
-            .apply(
-                MapElements.into(TypeDescriptors.rows())
-                    .via(line -> Row.withSchema(pairs).addValues((Object[]) line.split(",")).build()))
-            .setRowSchema(pairs);
+    PCollection<Row> logs = logs(pipeline, options);
 
     PythonExternalTransform<PCollection<Row>, PCollection<Row>> select =
         PythonExternalTransform.<PCollection<Row>, PCollection<Row>>from(
