@@ -159,7 +159,8 @@ def is_data(path: str, pattern: str) -> bool:
 def of_folder(path: str) -> str:
     """The pattern of the files in a folder, here or on a store, and in those below it; other paths as they are.
 
-    A path on a store is a folder where no object has that name and some have names below it.
+    A path on a store is a folder where no object has that name and some have names below it. On HDFS, whose patterns do
+    not go through folders, it is none.
     """
     if is_folder(path):
         return os.path.join(literal(path), _IN_FOLDER)
