@@ -55,7 +55,7 @@ class WindowOptions(BudgetOptions):
     )
     output: str = flag(
         "PREFIX",
-        "ledger PREFIX.ledger.json; each night at PREFIX-NIGHT, one file of x.parquet at x-NIGHT.parquet; required",
+        "ledger PREFIX.ledger.json; nights PREFIX-NIGHT, or of x.parquet x-NIGHT.parquet; required",
         type=WRITTEN_PREFIX,
         needed=True,
         operational=True,

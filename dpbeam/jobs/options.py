@@ -260,6 +260,24 @@ class JobOptions(Options):
     passes_per_job: int | None = None
 
 
+class SourceOptions(JobOptions):
+    """Where to read."""
+
+    group = "input"
+    input: list[str] | None = flag(
+        "PATTERN",
+        "files, globs, a folder, - for stdin, delta:PATH or iceberg:CATALOG.NAMESPACE.TABLE; repeatable",
+        type=READ,
+        nargs="+",
+        action="extend",
+        common=True,
+    )
+    input_format: str | None = flag(
+        "FORMAT", f"{', '.join(formats.names())} (default: extension)", common=True
+    )
+    input_layout: str | None = flag("LAYOUT", "pairs (default) or grouped: a list of items per row")
+
+
 class ColumnOptions(JobOptions):
     """What users and items are called."""
 
@@ -273,22 +291,10 @@ class ColumnOptions(JobOptions):
     )
 
 
-class InputOptions(ColumnOptions):
+class InputOptions(SourceOptions, ColumnOptions):
     """What to read."""
 
     group = "input"
-    input: list[str] | None = flag(
-        "PATTERN",
-        "files, globs, - for stdin, delta:PATH or iceberg:CATALOG.NAMESPACE.TABLE; repeatable",
-        type=READ,
-        nargs="+",
-        action="extend",
-        common=True,
-    )
-    input_format: str | None = flag(
-        "FORMAT", f"{', '.join(formats.names())} (default: extension)", common=True
-    )
-    input_layout: str | None = flag("LAYOUT", "pairs (default) or grouped: a list of items per row")
     text_layout: str | None = flag("LAYOUT", "line (default) or file: what is one user's document")
     user: str | None = flag(
         "WHO", "of wet and warc: page (default), host or domain; or record, where no page occurs twice"
