@@ -289,7 +289,9 @@ class TestCutShort:
         when_run(monkeypatch, draw)
         with monkeypatch.context() as broken:
             broken.setattr(
-                output, "rename", fails_at(output.rename, at, OSError(28, "No space left on device"))
+                FileSystems,
+                "rename",
+                fails_at(FileSystems.rename, at, OSError(28, "No space left on device")),
             )
             assert main(flags("--output=out.parquet")) == 1
         when_run(monkeypatch, lambda: pytest.fail("ran"))
