@@ -1,4 +1,4 @@
-(* Choices that a user takes part in up to its first hit: dpbeam/accounting/first_hit.py, "Theorem", direction P || Q.
+(* Choices that a user takes part in up to its first hit: dpbeam/accounting/first_hit.py, "Theorem".
    Over the real numbers of Coq's standard library, whose axioms scripts/prove prints. *)
 Require Import Reals Lra List.
 Open Scope R_scope.
@@ -113,5 +113,41 @@ revert e; induction r as [|p rest IH|q one IH1 other IH2]; intros e; simpl.
 - intros [[p0 p1] F]; eapply Rle_trans; [|apply (one_round p e); split; assumption].
   apply Rplus_le_compat_l, Rmult_le_compat_l; [lra | apply IH; exact F].
 - intros [[q0 q1] [F1 F2]]; assert (H1 := IH1 e F1); assert (H2 := IH2 e F2); nra.
+Qed.
+
+(* The other direction, where a user is added: what was chosen with v against what was chosen without. *)
+Fixpoint reverse (r : run) (e : R) : R :=
+  match r with
+  | Ends => Rmax 0 (1 - exp e)
+  | Round p rest =>
+      p * Rmax 0 ((1 + a) / (1 + p * a) - exp e) + (1 - p) / (1 + p * a) * reverse rest (e + ln (1 + p * a))
+  | Mix q one other => q * reverse one e + (1 - q) * reverse other e
+  end.
+
+Lemma max_swap x : Rmax 0 x = x + Rmax 0 (- x).
+Proof. unfold Rmax; destruct (Rle_dec 0 x), (Rle_dec 0 (- x)); lra. Qed.
+
+Lemma max_scale k x : 0 <= k -> k * Rmax 0 x = Rmax 0 (k * x).
+Proof. intro; rewrite <- RmaxRmult by assumption; f_equal; ring. Qed.
+
+Lemma reverse_divergence r e : fits r -> reverse r e = 1 - exp e + exp e * divergence r (- e).
+Proof.
+assert (A := a_pos); revert e; induction r as [|p rest IH|q one IH1 other IH2]; intros e; simpl.
+- intros _; rewrite (max_swap (1 - exp e)), max_scale by (left; apply exp_pos).
+  rewrite Rmult_minus_distr_l, <- exp_plus, Rplus_opp_r, exp_0; do 2 f_equal; ring.
+- intros [[p0 p1] F]; rewrite IH by exact F; assert (D : 1 <= 1 + p * a) by nra.
+  rewrite exp_plus, exp_ln by lra; replace (- (e + ln (1 + p * a))) with (- e - ln (1 + p * a)) by ring.
+  set (rec := divergence rest _); rewrite (max_swap (_ - exp e)).
+  assert (E : exp e * Rmax 0 (1 - exp (- e) * ((1 + a) / (1 + p * a))) = Rmax 0 (- ((1 + a) / (1 + p * a) - exp e))).
+    { rewrite max_scale by (left; apply exp_pos); f_equal.
+      rewrite Rmult_minus_distr_l, <- Rmult_assoc, <- exp_plus, Rplus_opp_r, exp_0; ring. }
+  rewrite <- E; field; lra.
+- intros [[q0 q1] [F1 F2]]; rewrite IH1, IH2 by assumption; ring.
+Qed.
+
+(* U of the module. *)
+Theorem first_hit_added r e : fits r -> reverse r e <= 1 - exp e + exp e * V (- e).
+Proof.
+intro F; rewrite reverse_divergence by exact F; assert (H := first_hit r (- e) F); assert (P := exp_pos e); nra.
 Qed.
 End FirstHit.
