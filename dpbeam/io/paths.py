@@ -6,6 +6,7 @@ be a `file://` URL; `-` and pipes are read once, and so have to be copied where 
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import re
@@ -159,8 +160,7 @@ def is_data(path: str, pattern: str) -> bool:
 def of_folder(path: str) -> str:
     """The pattern of the files in a folder, here or on a store, and in those below it; other paths as they are.
 
-    A path on a store is a folder where no object has that name and some have names below it. On HDFS, whose patterns do
-    not go through folders, it is none.
+    A path on a store is a folder where no file has that name and some have names below it.
     """
     if is_folder(path):
         return os.path.join(literal(path), _IN_FOLDER)
@@ -168,7 +168,11 @@ def of_folder(path: str) -> str:
         return path
     folder = path.rstrip("/")
     try:
-        on_store = not FileSystems.exists(path) and FileSystems.match(f"{folder}/**", 1)
+        with contextlib.suppress(IsADirectoryError):  # on HDFS
+            # The mark that consoles make of a folder has a slash at its end.
+            if path == folder and FileSystems.match(path):
+                return path
+        on_store = FileSystems.match(f"{folder}/**", 1)
     except (OSError, ValueError, ImportError):
         return path  # who looks up its files says what is wrong
     return f"{folder}/{_IN_STORE}" if on_store else path

@@ -78,6 +78,13 @@ class HdfsFiles(RenamingFiles, RemoteFiles):
             if state["type"] == "FILE":
                 yield url, state["length"]
 
+    def entries_below(self, prefix: str) -> Iterator[tuple[str, int]]:
+        for url, state in self._children(prefix.rpartition("/")[0]):
+            if state["type"] == "FILE":
+                yield url, state["length"]
+            else:
+                yield from self.entries_below(f"{url}/")
+
     def named(self, url: str) -> str:
         _, name, before = self._at(url)
         return before + name + ("/" if url.endswith("/") else "")

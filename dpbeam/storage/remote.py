@@ -159,11 +159,16 @@ class RemoteFiles(Files):
             except FileNotFoundError:
                 return {}
         matches = re.compile(FileSystem.translate_pattern(pattern)).match
-        return dict(itertools.islice((entry for entry in self.entries(fixed) if matches(entry[0])), limit))
+        entries = self.entries_below(fixed) if "**" in pattern else self.entries(fixed)
+        return dict(itertools.islice((entry for entry in entries if matches(entry[0])), limit))
 
     @abstractmethod
     def entries(self, prefix: str) -> Iterator[tuple[str, int]]:
         """(path, size) of files: at least of those that begin with `prefix`, and on a store with folders lie in its."""
+
+    def entries_below(self, prefix: str) -> Iterator[tuple[str, int]]:
+        """As `entries`, and on a store with folders also of those below."""
+        return self.entries(prefix)
 
     @abstractmethod
     def state(self, path: str) -> tuple[int, object]:

@@ -47,7 +47,7 @@ def test_a_folder(read):
     """Its files of one format, at any depth, but those whose names other tools hide."""
     for name in ("logs/a.csv", "logs/2026/b.csv", "logs/_SUCCESS", "logs/_temporary/c.csv", "logs/.d.csv"):
         STORE[f"dpfake://b/{name}"] = f"user,item\nu,{name}\n".encode()
-    STORE["dpfake://b/logs/2026/"] = b""  # what consoles make of a folder
+    STORE["dpfake://b/logs/"] = STORE["dpfake://b/logs/2026/"] = b""  # what consoles make of a folder
     STORE["dpfake://b/logs2.csv"] = b"user,item\nu,another\n"
     for folder in ("dpfake://b/logs", "dpfake://b/logs/"):
         spec = pairs_spec(folder)

@@ -9,7 +9,9 @@ import pytest
 import requests
 from hdfs import HdfsError
 
-from dpbeam.storage import hdfs
+from dpbeam.io.paths import files_of as files_meant
+from dpbeam.io.paths import of_folder
+from dpbeam.storage import FileSystems, hdfs
 from dpbeam.storage.hdfs import Writer
 from tests.support.uploads import WAYS, give_up, write
 
@@ -40,6 +42,41 @@ def files_of(client: Client, monkeypatch) -> hdfs.HdfsFiles:
         hdfs.HdfsFiles, "_at", lambda self, path: (client, path.removeprefix("hdfs:/"), "hdfs:/")
     )
     return hdfs.HdfsFiles(None)
+
+
+class Tree(Client):
+    """Has these files, by name."""
+
+    def __init__(self, *names):
+        super().__init__()
+        self.names = names
+
+    def list(self, name, status):
+        inside = [file.removeprefix(f"{name}/") for file in self.names if file.startswith(f"{name}/")]
+        below = {file.partition("/")[::2] for file in inside}
+        return [
+            (child, {"type": "DIRECTORY" if rest else "FILE", "length": 3}) for child, rest in sorted(below)
+        ]
+
+    def status(self, name):
+        if name in self.names:
+            return {"type": "FILE", "length": 3}
+        if any(file.startswith(f"{name}/") for file in self.names):
+            return {"type": "DIRECTORY", "length": 0}
+        raise FileNotFoundError(name)
+
+
+def test_a_folder_is_an_input_with_those_below_it(monkeypatch):
+    names = [f"/n/logs/{name}" for name in ("a.csv", "2026/11/b.csv", "_temporary/c.csv", "_SUCCESS")]
+    files = files_of(Tree(*names, "/n/other.csv"), monkeypatch)
+    monkeypatch.setattr(FileSystems, "at", lambda path: files)
+    ours = {"hdfs://n/logs/a.csv": 3, "hdfs://n/logs/2026/11/b.csv": 3}
+    assert files.match("hdfs://n/logs/*.csv") == {"hdfs://n/logs/a.csv": 3}
+    assert len(files.match("hdfs://n/logs/**")) == 4
+    for folder in ("hdfs://n/logs", "hdfs://n/logs/"):
+        assert dict(files_meant(of_folder(folder))) == ours
+    for other in ("hdfs://n/logs/a.csv", "hdfs://n/none"):
+        assert of_folder(other) == other
 
 
 def test_a_private_folder_leaves_the_one_above_to_others(monkeypatch):
