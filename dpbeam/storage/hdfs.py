@@ -114,7 +114,7 @@ class HdfsFiles(RenamingFiles, RemoteFiles):
         state = self._ask(path, lambda client, name: client.status(name))
         if state["type"] != "FILE":
             raise IsADirectoryError(errno.EISDIR, "is a folder", path)
-        return state["length"], None
+        return state["length"], state.get("fileId")  # a file that takes its place has another
 
     def part(self, path: str, start: int, end: int, version: object) -> bytes:
         client, name, _ = self._at(path)
@@ -128,7 +128,10 @@ class HdfsFiles(RenamingFiles, RemoteFiles):
             return data
 
         with _as_os_errors(path):
-            return patiently(fetch, lambda error: isinstance(error, _TooShort) or _passes(error))
+            data = patiently(fetch, lambda error: isinstance(error, _TooShort) or _passes(error))
+        if version is not None and self.state(path)[1] != version:
+            raise OSError(errno.ESTALE, "the file was replaced while it was read", path)
+        return data
 
     def create(self, path: str) -> Writer:
         client, name, _ = self._at(path)

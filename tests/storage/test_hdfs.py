@@ -1,6 +1,8 @@
 """What a writer of HDFS hands to its client; a real store: `tests/engines/test_stores.py`."""
 
+import contextlib
 import functools
+import io
 import json
 from pathlib import PurePosixPath
 from types import SimpleNamespace
@@ -156,6 +158,19 @@ def test_a_file_is_replaced_in_one_step(monkeypatch, replaces):
     with files_of(client, monkeypatch).put("hdfs://k") as file:
         file.write(b"new")
     assert client.files == {"/k": b"new"} and asked == ["/k"] and client.asked == (0 if replaces else 2)
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_refused(monkeypatch):
+    client, numbers = Client(), iter([1, 1, 1, 2])
+    client.read = lambda name, offset, length: contextlib.nullcontext(
+        io.BytesIO(bytes(20)[offset : offset + length])
+    )
+    client.status = lambda name: {"type": "FILE", "length": 20, "fileId": next(numbers)}
+    with files_of(client, monkeypatch).open("hdfs://k") as file:
+        file._look_ahead = 1
+        assert file.read(1) == bytes(1) and file.read(5) == bytes(5)
+        with pytest.raises(OSError, match="was replaced while it was read"):
+            file.read()
 
 
 class Renaming(Client):
