@@ -58,8 +58,9 @@ def open_series(options: SeriesOptions) -> int:
     target = OutputTarget.asked(options.output, options.output_format)
     # A night's name is longer: refused now, before the window is paid for.
     OutputTarget(f"{target.prefix}-{config.name_of(config.nights)}", target.format)
+    user = "user" if options.user_column is None else options.user_column
     settings = {
-        "user": "user" if options.user_column is None else options.user_column,
+        "user": user,
         "item": options.item_column or ["item"],
         "item_type": options.item_type,
         "output": absolute(target.prefix),
@@ -79,7 +80,7 @@ def open_series(options: SeriesOptions) -> int:
             plan,
             series_id="",
             fixed_key=options.insecure_test_key is not None,
-            user_column="user" if options.user_column is None else options.user_column,
+            user_column=user,
             known_items=known is not None,
         )
         return _print_plan(options, plan, open_charge("series", options, target), ledger)
@@ -140,7 +141,7 @@ def _window(
       InputError: the folder holds another one.
       UnavailableError: another process opens it.
     """
-    from dpbeam.randomness import RunKey
+    from dpbeam.jobs.files import run_key
     from dpbeam.series.store import SeriesStore
     from dpbeam.series.window import SeriesWindow
 
@@ -157,12 +158,10 @@ def _window(
                 "--known: this opening began with other known items; give those, or take another --folder and --output"
             )
         return window
-    key = RunKey.fresh()
-    if options.insecure_test_key is not None:
-        key = RunKey.insecure_fixed(options.insecure_test_key.lower())
     try:
         _check_free(options, target)
-        return SeriesWindow.open(config, key, known, folder, settings, encrypt=options.encrypt_intermediates)
+        encrypt = options.encrypt_intermediates
+        return SeriesWindow.open(config, run_key(options), known, folder, settings, encrypt=encrypt)
     except InputError:
         if SeriesStore.exists(folder):  # since it was asked above
             raise folder.busy() from None

@@ -186,14 +186,8 @@ def write_result(options: SeriesOptions, target: OutputTarget, *, made_now: bool
     file = file_of(options.said)
     if file is None:
         return
-    from dpbeam.io.output import count_released, read_ledger, shards_named
-
     try:
-        ledger = read_ledger(target.prefix)
-        if ledger is None:
-            raise ValueError(f"no ledger at '{target.prefix}'")
-        shards = shards_named(target.prefix, ledger)
-        known = of_release(ledger, target.ledger_path, shards, count_released(shards))
+        known = of_release(target.prefix)
     except Exception as error:
         warn(f"the output is complete, but {file.flag} cannot be written: {error}")
         return

@@ -74,17 +74,27 @@ def describe(
     return result | more
 
 
-def of_release(
-    ledger: Mapping[str, Any], ledger_path: str, outputs: Sequence[str], items: int
-) -> dict[str, Any]:
-    """What a ledger beside its output says, as fields of `describe`."""
-    from dpbeam.accounting.ledger import KEY_FROM_OS
+def of_release(prefix: str, items: int | None = None) -> dict[str, Any]:
+    """What the ledger of a finished output says, as fields of `describe`.
 
+    Args:
+      items: the number of released ones, where it is known already.
+
+    Raises:
+      OSError, ValueError: there is no ledger, or the output cannot be read.
+    """
+    from dpbeam.accounting.ledger import KEY_FROM_OS
+    from dpbeam.io.output import count_released, ledger_path, read_ledger, shards_named
+
+    ledger = read_ledger(prefix)
+    if ledger is None:
+        raise ValueError(f"no ledger at '{prefix}'")
+    outputs = shards_named(prefix, ledger)
     return {
         "budget": ledger["parameters"].get("account"),
-        "outputs": list(outputs),
-        "ledger": ledger_path,
-        "items_released": items,
+        "outputs": outputs,
+        "ledger": ledger_path(prefix),
+        "items_released": count_released(outputs) if items is None else items,
         "others": ledger.get("release", {}).get("others"),
         "private": ledger["key_source"] == KEY_FROM_OS,
         **{name: ledger[name] for name in _OF_LEDGER},
@@ -170,7 +180,7 @@ def _told(error: BaseException, *, parsed: bool) -> str:
 def _existing(command: str, said: Mapping[str, Any], charge: Mapping[str, float] | None) -> dict[str, Any]:
     """The release was out before this run."""
     from dpbeam.io.new_files import output_named
-    from dpbeam.io.output import count_released, ledger_path, read_ledger, shards_named
+    from dpbeam.io.output import read_ledger
     from dpbeam.io.paths import local_path
 
     prefix, released = output_named(local_path(said["output"], "--output"))[0], {}
@@ -179,8 +189,7 @@ def _existing(command: str, said: Mapping[str, Any], charge: Mapping[str, float]
         account = ledger["parameters"].get("account") or {}
         # It may have been moved away, or have made room for a later release.
         if account.get("release_id") == said["release_id"] and account.get("dataset") == said["dataset"]:
-            shards = shards_named(prefix, ledger)
-            released = of_release(ledger, ledger_path(prefix), shards, count_released(shards))
+            released = of_release(prefix)
     except (OSError, ValueError) as error:
         warn(f"--result_file: the output '{prefix}' cannot be read: {error}")
     return describe(command, said, OUT_ALREADY, ExitCode.DONE, charge=charge, **released)

@@ -16,7 +16,7 @@ from dpbeam.engine.beam.driver import TRIPS_PER_JOB, ProgramRun, run_in_jobs
 from dpbeam.engine.beam.receipts import taken_for_lost
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.errors import InputError, RunnerError, UnavailableError
-from dpbeam.io.output import count_released, read_ledger
+from dpbeam.io.output import count_released
 from dpbeam.io.paths import absolute
 from dpbeam.jobs import files
 from dpbeam.jobs.checkpoint import RunIdentity, can_go_on, checkpointed
@@ -189,7 +189,7 @@ def _finish(job: Job[Any], paths: list[str], report: Report) -> None:
         released = count_released(paths[:-1])
         file = file_of(job.options.said)
         if file is not None:
-            file.tell(_result(job, paths, released))
+            file.tell(_result(job, released))
         report(paths, released)
         job.say(f"ledger: {paths[-1]} (noise, thresholds and the proof of what was spent)")
         job.say(f"elapsed: {_duration(elapsed())}")
@@ -197,11 +197,8 @@ def _finish(job: Job[Any], paths: list[str], report: Report) -> None:
         warn(f"the output is complete, but its summary failed: {type(error).__name__}: {error}")
 
 
-def _result(job: Job[Any], paths: list[str], released: int) -> dict[str, Any]:
-    ledger = read_ledger(job.target.prefix)
-    if ledger is None:
-        raise ValueError(f"no ledger at '{job.target.prefix}'")
-    released_now = of_release(ledger, paths[-1], paths[:-1], released)
+def _result(job: Job[Any], released: int) -> dict[str, Any]:
+    released_now = of_release(job.target.prefix, released)
     charge = job.charge.charged
     return describe(job.command, job.options.said, RELEASED, ExitCode.DONE, charge=charge, **released_now)
 
