@@ -65,6 +65,7 @@ def check_plan(
     tests = {round: test for leaf in own for round, test in leaf.release_tests().items()}
     bounding = [leaf for leaf in own if leaf not in by_rank]
     by_round = {noise.round: noise for noise in noises}
+    admitted: dict[int, Touches] = {}
     for trip in range(program.trips):
         if (noise := program.noise(trip)) is None:
             continue
@@ -74,7 +75,7 @@ def check_plan(
             raise NoiseMismatchError(
                 f"{noise} protects sums of bounded {noise.norm} norm, the program bounds {program.norm_on(trip)}"
             )
-        _check_touches(program.touches(trip), noise.round, bounding, by_round)
+        _check_touches(program.touches(trip), noise.round, bounding, by_round, admitted)
         paid, test = tests.pop(noise.round, None), program.release_test(trip)
         if not _covers(paid, test):
             raise NoiseMismatchError(
@@ -88,17 +89,29 @@ def check_plan(
 
 
 def _check_touches(
-    touches: Touches, round: int, events: Sequence[Event], noises: Mapping[int, StatedNoise]
+    touches: Touches,
+    round: int,
+    events: Sequence[Event],
+    noises: Mapping[int, StatedNoise],
+    admitted: dict[int, Touches],
 ) -> None:
-    """Hold what a program lets a user give to items in a round against the noise and thresholds that pay for it."""
+    """Hold what a program lets a user give to items in a round against the noise and thresholds that pay for it.
+
+    Args:
+      admitted: by the place of an event, what it admitted last; most events are those of several rounds, in which a
+        user gives the same.
+    """
     items, weight = touches
-    for leaf in events:
-        if round in leaf.noisy_rounds and not np.all(admitted := leaf.admits(items, weight, noises)):
-            at = int(np.argmin(admitted))
+    for place, leaf in enumerate(events):
+        if round not in leaf.noisy_rounds or all(map(np.array_equal, touches, admitted.get(place, ((), ())))):
+            continue
+        if not np.all(admits := leaf.admits(items, weight, noises)):
+            at = int(np.argmin(admits))
             raise NoiseMismatchError(
                 f"in round {round} the program lets a user add up to {weight[at]:.9g} to each of {items[at]} items, "
                 f"which {describe(leaf)} does not count"
             )
+        admitted[place] = touches
 
 
 def _covers(paid: ReleaseTest | None, own: ReleaseTest | None) -> bool:
