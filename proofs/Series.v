@@ -25,6 +25,27 @@ Proof.
 move=> i iq; have := erefl (out rel); rewrite -{2}(cat_take_drop q rel) /out big_cat => ->.
 by rewrite inE; apply/orP; left.
 Qed.
+
+Lemma outP rel i : i \in out rel -> exists2 r, (r < size rel)%N & i \in nth set0 rel r.
+Proof.
+rewrite /out; elim: rel => [|A rel IH]; first by rewrite big_nil inE.
+by rewrite big_cons inE => /orP[iA|/IH[r]]; [exists 0%N | exists r.+1].
+Qed.
+
+(* What goes out in one round goes out in no other. *)
+Definition once rel := forall q r i, (q < r < size rel)%N -> i \in nth set0 rel q -> i \notin nth set0 rel r.
+
+Lemma reading_once cross c n h : once (read cross c n h).
+Proof.
+elim: n => [|n IH] q r i; first by rewrite andbF.
+rewrite /= size_rcons ltnS => /andP[qr rn]; rewrite !nth_rcons size_read in rn *.
+rewrite (leq_trans qr rn) => iq; move: rn; rewrite leq_eqVlt => /orP[/eqP rn|rn]; last first.
+  by rewrite rn; apply: (IH q); rewrite // qr size_read.
+rewrite rn ltnn eqxx inE; apply/negP => /and3P[_ /negP no _]; apply: no.
+have qn : (q < size (read cross c n h))%N by rewrite size_read -rn.
+rewrite -(cat_take_drop q.+1 (read cross c n h)) /out big_cat inE (take_nth set0 qn).
+by rewrite -cats1 big_cat inE big_seq1 iq orbT.
+Qed.
 End Histories.
 
 Section Game.
@@ -324,7 +345,7 @@ Hypothesis A1 : forall s x : hist R I -> I -> R, (forall h, size h = rounds -> s
   forall E : pred (hist R I), PrW (fun w => E (h' w)) <= e * PrW (fun w => E (h w)) + dG /\
     PrW (fun w => E (h w)) <= e * PrW (fun w => E (h' w)) + dG.
 (* What a user gives in all rounds together, whatever is released. *)
-Hypothesis cost : forall u h rel, size h = rounds -> size rel = rounds ->
+Hypothesis cost : forall u h rel, size h = rounds -> size rel = rounds -> once rel ->
   \sum_(q < rounds) prec q * norm2 (wt u (take q h) (take q rel)) <= total.
 Variables (p : nat -> R).
 Hypothesis A2 : forall j, (j < D0)%N -> Pr nu (crosses_alone rounds noise a rho slack (cap j)) <= p j.
@@ -349,7 +370,8 @@ have -> : PrW (fun w => o (series (v |: P) w)) = PrW (fun w => o (show (world no
     (fun h rel i => sums P h rel i + x h rel i) (fun h rel => c h rel :|: candidates [set v] h rel) w rounds))).
   by apply: eq_bigl => w; rewrite worldE.
 apply: (identical nu_ge0 e_ge0 A1 _ _ _ show o).
-- move=> h hr; rewrite /spent hr; have := @cost v h (reading cross c h) hr; rewrite /reading size_read => /(_ hr).
+- move=> h hr; rewrite /spent hr; have := @cost v h (reading cross c h) hr; rewrite /reading size_read.
+  move=> /(_ hr (@reading_once _ _ cross c _ h)).
   apply: le_trans; rewrite le_eqVlt; apply/orP; left; apply/eqP; apply: eq_bigr => q _; congr (_ * norm2 _).
   have qh : (q <= size h)%N by rewrite hr ltnW.
   by rewrite /x1 /reading size_takel // read_take // take_read.
@@ -404,6 +426,53 @@ rewrite /saves size_takel // energy_take //.
 by have := paid u (take n h) (take n rel) (energy_ge0 u rel n_h); rewrite /= size_takel // => /andP[].
 Qed.
 
+(* Noisy counts: in a round of counts a user gives 1/sqrt D0 at most, to items that it took a rank for, and that went out
+   since the round of counts before. *)
+Variables (counted : pred nat) (since : nat -> nat).
+Hypothesis since_before : forall q r, counted q -> counted r -> (q < r)%N -> (q <= since r)%N.
+Hypothesis counts : forall u e h rel i, counted (size h) -> let y := gives u e h rel i in
+  y ^+ 2 *+ D0 <= 1 /\ (y != 0 -> (i \in past u (size h) h rel) && (i \in out (drop (since (size h)) rel))).
+
+(* All that it gives there has norm 1 at most, over the whole window. *)
+Theorem counted_norm u h rel n : once rel -> size h = n -> size rel = n -> (0 < D0)%N ->
+  \sum_(q < n | counted q) norm2 (saves u (take q h) (take q rel)) <= 1.
+Proof.
+move=> on hn rn D0p; pose y q i := saves u (take q h) (take q rel) i.
+have szq q : (q < n)%N -> size (take q h) = q by move=> qn; rewrite size_takel // hn ltnW.
+have gave (q : 'I_n) i : counted q -> y q i ^+ 2 *+ D0 <= 1 /\
+    (y q i != 0 -> (i \in past u q (take q h) (take q rel)) && (i \in out (drop (since q) (take q rel)))).
+  move=> cq; have := @counts u (energy u (size (take q h)) (take q h) (take q rel)) (take q h) (take q rel) i.
+  by rewrite /y /saves szq // => /(_ cq).
+have where_ (q : 'I_n) i : counted q -> y q i != 0 ->
+    i \in past u n h rel /\ exists2 r, (since q <= r < q)%N & i \in nth set0 rel r.
+  move=> cq yq; have [_ /(_ yq)/andP[ip io]] := gave q i cq; split.
+    by move: ip; rewrite /Series.past user_take //; apply: past_sub; apply: ltnW.
+  have [r rs ir] := outP io; have rq : (since q + r < q)%N.
+    by move: rs; rewrite size_drop size_takel ?ltn_subRL // rn ltnW.
+  by exists (since q + r)%N; rewrite ?leq_addr //; move: ir; rewrite nth_drop nth_take.
+have one (q r : 'I_n) i : counted q -> counted r -> (q < r)%N -> y q i != 0 -> y r i = 0.
+  move=> cq cr qr yq; apply/eqP; apply: contraT => yr.
+  have [_ [a /andP[_ aq] ia]] := where_ q i cq yq; have [_ [b /andP[rb br] ib]] := where_ r i cr yr.
+  have := on a b i; rewrite ia ib rn => /(_ _ isT); rewrite (leq_trans aq) ?(leq_trans (since_before cq cr qr)) //=.
+  by rewrite (ltn_trans br (ltn_ord r)) => /(_ isT).
+have item i : (\sum_(q < n | counted q) y q i ^+ 2) *+ D0 <= (i \in past u n h rel)%:R.
+  case: (pickP (fun q : 'I_n => counted q && (y q i != 0))) => [q /andP[cq yq]|none]; last first.
+    rewrite big1 ?mul0rn ?ler0n // => q cq; have := none q; rewrite cq /= => /negbFE/eqP ->.
+    by rewrite expr0n.
+  rewrite (bigD1 q) //= big1 ?addr0 => [|r /andP[cr rq]]; last first.
+    suff -> : y r i = 0 by rewrite expr0n.
+    have [lt|gt|rq_] := ltngtP r q; last by move: rq; rewrite (val_inj rq_) eqxx.
+      by apply/eqP; apply: contraT => yr; move/eqP: (one r q i cr cq lt yr); rewrite (negbTE yq).
+    exact: (one q).
+  have [-> _] := where_ q i cq yq.
+  by have [] := gave q i cq.
+rewrite /norm2 exchange_big /= -(ler_pmuln2r D0p) -sumrMnl.
+apply: (@le_trans _ _ (\sum_i (i \in past u n h rel)%:R)); first by apply: ler_sum => i _; apply: item.
+rewrite -natr_sum ler_nat; apply: leq_trans (ranks_D0 brings erased D0 u n h rel).
+apply: leq_trans (card_size (past u n h rel)); rewrite -sum1_card [X in (_ <= X)%N]big_mkcond.
+by rewrite leq_sum // => i _; case: (i \in _).
+Qed.
+
 (* What a user has left is a function of its own items. *)
 Lemma saves_own u h h' rel : same [pred i | (i \in out rel) || (i \in past u (size h) h rel)] h h' ->
   saves u h rel =1 saves u h' rel.
@@ -423,7 +492,7 @@ Section SeriesGaussian.
 Variables (R : realFieldType) (I U Z : finType) (rounds : nat) (zeta val : nat -> Z -> R).
 Hypothesis zeta_ge0 : forall q z, 0 <= zeta q z.
 Hypothesis zeta_1 : forall q, \sum_z zeta q z = 1.
-Variables (D : R -> R -> R) (tau total e : R) (prec : nat -> R).
+Variables (D : R -> R -> R) (tau e : R) (prec : nat -> R).
 Hypothesis D_base : forall c e x, 0 <= c -> 0 <= e -> 0 <= x <= 1 -> x <= e * x + D c e.
 Hypothesis D_ge0 : forall c e, 0 <= c -> 0 <= e -> 0 <= D c e.
 Hypothesis tau_ge0 : 0 <= tau.
@@ -467,9 +536,18 @@ Hypothesis gives_cap : forall k u e h rel i,
   0 < a (size h) -> gives k u e h rel i <= cap (rank k u (size h) h rel i).
 Hypothesis paid : forall k u e h rel, 0 <= e -> let x := gives k u e h rel in
   f (size h) * norm2 x <= charge (size h) x <= e.
-(* The noise of each round pays for its own share. *)
-Hypothesis total_ge0 : 0 <= total.
-Hypothesis share_prec : forall q, prec q <= f q * total.
+(* The noise of each round pays for its own share, that of counts for a norm of 1. *)
+Variables (counted : pred nat) (since : nat -> nat) (main more : R).
+Hypothesis since_before : forall q r, counted q -> counted r -> (q < r)%N -> (q <= since r)%N.
+Hypothesis counts : forall k u e h rel i, counted (size h) -> let y := gives k u e h rel i in
+  y ^+ 2 *+ D0 <= 1 /\ (y != 0 -> (i \in past k u (size h) h rel) && (i \in out (drop (since (size h)) rel))).
+Hypothesis D0_gt0 : (0 < D0)%N.
+Hypothesis f_ge0 : forall q, 0 <= f q.
+Hypothesis main_ge0 : 0 <= main.
+Hypothesis more_ge0 : 0 <= more.
+Hypothesis share_prec : forall q, ~~ counted q -> prec q <= f q * main.
+Hypothesis count_prec : forall q, counted q -> prec q <= more.
+Local Notation total := (main + more).
 Variables (p : nat -> R) (dT : R).
 Hypothesis A2 : forall j, (j < D0)%N -> Pr nu (crosses_alone rounds noise a rho slack (cap j)) <= p j.
 Hypothesis A2_sum : \sum_(j < D0) p j <= dT.
@@ -485,16 +563,22 @@ Theorem series_gaussian (P : {set U}) (v : U) (o : pred O) : v \notin P ->
 Proof.
 move=> vP delta.
 have a1 := @A1 R I Z zeta val zeta_ge0 zeta_1 D tau prec D_base D_ge0 tau_ge0 one_round rounds e total prec_ge0 e_ge0
-  total_ge0.
+  (addr_ge0 main_ge0 more_ge0).
 have own k := saves_own charge (@gives_own k).
-have cost k u h (rel : releases) : size h = rounds -> size rel = rounds ->
+have cost k u h (rel : releases) : size h = rounds -> size rel = rounds -> once rel ->
     \sum_(q < rounds) prec q * norm2 (saves charge (gives k) u (take q h) (take q rel)) <= total.
-  move=> hr _; apply: (@le_trans _ _ (total * \sum_(q < rounds) f q *
-      norm2 (saves charge (gives k) u (take q h) (take q rel)))).
-    rewrite mulr_sumr; apply: ler_sum => q _; rewrite mulrA [total * _]mulrC; apply: ler_wpmul2r => //.
-    by apply: sumr_ge0 => i _; apply: sqr_ge0.
-  rewrite -[X in _ <= X]mulr1; apply: ler_wpmul2l => //.
-  by apply: saved_norm; rewrite ?hr //; apply: paid.
+  move=> hr relr on; pose n2 (q : nat) := norm2 (saves charge (gives k) u (take q h) (take q rel)).
+  have n2_ge0 q : 0 <= n2 q by apply: sumr_ge0 => i _; apply: sqr_ge0.
+  have saved : \sum_(q < rounds) f q * n2 q <= 1 by apply: saved_norm; rewrite ?hr //; apply: paid.
+  have shown : \sum_(q < rounds | counted q) n2 q <= 1.
+    exact: (@counted_norm _ _ _ (brings k) (erased k) D0 charge (gives k) counted since since_before (@counts k)).
+  rewrite (bigID (fun q : 'I_rounds => counted q)) /= addrC; apply: ler_add.
+    rewrite -[X in _ <= X]mulr1; apply: le_trans (ler_wpmul2l main_ge0 saved).
+    rewrite mulr_sumr [X in X <= _]big_mkcond; apply: ler_sum => q _; rewrite mulrA [main * _]mulrC.
+    case: ifP => cq; first by apply: ler_wpmul2r; [apply: n2_ge0 | apply: share_prec].
+    by rewrite mulr_ge0 // mulr_ge0.
+  rewrite -[X in _ <= X]mulr1; apply: le_trans (ler_wpmul2l more_ge0 shown).
+  by rewrite mulr_sumr; apply: ler_sum => q cq; apply: ler_wpmul2r; [apply: n2_ge0 | apply: count_prec].
 have each k := @series_private R I U (brings k) (erased k) (@brings_seen k) (@erased_seen k) D0
   (saves charge (gives k)) (own k) V rounds nu noise (@nu_ge0 R Z zeta zeta_ge0 rounds) (nu_1 zeta_1 rounds) a rho slack
   cross a_ge0 cross_slack cap cap_ge0 cap_falls (fun u h rel i => @gives_out k u _ h rel i)
