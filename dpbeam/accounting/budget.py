@@ -18,7 +18,7 @@ from dpbeam.accounting.arguments import number, numbers
 from dpbeam.errors import InputError, constant, param
 
 P = ParamSpec("P")
-T = TypeVar("T")
+ResultT = TypeVar("ResultT")
 _SHARE_TOLERANCE = 1e-9
 #: Above it one run in ten may tell everything of somebody; below it what exact draws leave out, 2^-130 each
 #: (docs/explanation/noise.md), would no longer be far less.
@@ -131,11 +131,11 @@ def computable(epsilon: float, delta: float) -> Iterator[None]:
 _OUT_OF_RANGE = ("math domain error", "math range error")
 
 
-def calibrates(plan: Callable[P, T]) -> Callable[P, T]:
+def calibrates(plan: Callable[P, ResultT]) -> Callable[P, ResultT]:
     """A function whose first argument is a config with a budget, within `computable`."""
 
     @functools.wraps(plan)
-    def guarded(*arguments: P.args, **more: P.kwargs) -> T:
+    def guarded(*arguments: P.args, **more: P.kwargs) -> ResultT:
         config: Any = arguments[0]
         with computable(config.epsilon, config.delta):
             return plan(*arguments, **more)

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-T = TypeVar("T")
+ResultT = TypeVar("ResultT")
 
 
 def largest_fitting(
-    fits: Callable[[float], T | None], low: float, high: float, fitted: T | None = None, steps: int = 50
-) -> tuple[float, T | None]:
+    fits: Callable[[float], ResultT | None],
+    low: float,
+    high: float,
+    fitted: ResultT | None = None,
+    steps: int = 50,
+) -> tuple[float, ResultT | None]:
     """Bisects for the largest parameter in [low, high) that fits.
 
     Args:

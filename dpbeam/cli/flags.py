@@ -43,7 +43,7 @@ MAX_FLAGS_IN_HELP = 25
 _OF_BEAM = "Beam's own flags (--runner, --temp_location, ...) go to Beam; any other flag is an error."
 _EXPLICIT = re.compile(r"argument (--\w+): ignored explicit argument (.*)", re.DOTALL)
 
-O = TypeVar("O", bound=Options)
+OptionsT = TypeVar("OptionsT", bound=Options)
 BeamFlags = dict[str, list[str]]
 """Name of a Beam flag -> its arguments, `--name` or `--name=value`, several for a list."""
 
@@ -67,7 +67,7 @@ class _HelpFormatter(argparse.HelpFormatter):
         super().__init__(prog, max_help_position=30)
 
 
-class FlagParser(argparse.ArgumentParser, Generic[O]):
+class FlagParser(argparse.ArgumentParser, Generic[OptionsT]):
     """An argument parser that raises InputError, reads --config, and returns what was said as `Options`.
 
     Args:
@@ -76,7 +76,7 @@ class FlagParser(argparse.ArgumentParser, Generic[O]):
       beam: whether flags that are not ours may be Beam's.
     """
 
-    def __init__(self, command: str, description: str, options: type[O], *, beam: bool = True):
+    def __init__(self, command: str, description: str, options: type[OptionsT], *, beam: bool = True):
         super().__init__(
             prog=f"dpbeam {command}",
             description=description,
@@ -181,7 +181,7 @@ class FlagParser(argparse.ArgumentParser, Generic[O]):
                 own = own or self.add_argument_group(group.title)
                 own._add_action(action)
 
-    def parse(self, argv: Sequence[str], *, files: FlagParser | None = None) -> tuple[O, list[str]]:
+    def parse(self, argv: Sequence[str], *, files: FlagParser | None = None) -> tuple[OptionsT, list[str]]:
         """What the command line and --config say, and the arguments for Beam.
 
         Args:
@@ -221,7 +221,7 @@ class FlagParser(argparse.ArgumentParser, Generic[O]):
             raise InputError(f"{path}: a config file cannot name another one (config)")
         return self._from_values(path, values)
 
-    def parse_values(self, where: str, values: Mapping[str, Any]) -> O:
+    def parse_values(self, where: str, values: Mapping[str, Any]) -> OptionsT:
         """Flags of ours from a mapping of names to values, as a file has them.
 
         Args:
@@ -335,11 +335,11 @@ def merged(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, An
 
 
 def entry_point(
-    command: str, make_parser: Callable[[], FlagParser[O]]
-) -> Callable[[Callable[[O], int]], Callable[[Sequence[str]], int]]:
+    command: str, make_parser: Callable[[], FlagParser[OptionsT]]
+) -> Callable[[Callable[[OptionsT], int]], Callable[[Sequence[str]], int]]:
     """Makes the entry point of a command without Beam's flags of what it does: from an argv to the exit code."""
 
-    def made(body: Callable[[O], int]) -> Callable[[Sequence[str]], int]:
+    def made(body: Callable[[OptionsT], int]) -> Callable[[Sequence[str]], int]:
         return lambda argv: run_command(command, lambda: body(make_parser().parse(argv)[0]))
 
     return made

@@ -51,7 +51,7 @@ class Table:
 
 #: What a plan is shown as: lines and tables.
 Shown = str | Table
-R = TypeVar("R", bound="Release")
+ReleaseT = TypeVar("ReleaseT", bound="Release")
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Release(Settings, ABC):
         return param(name)
 
     @classmethod
-    def asked(cls: type[R], values: Mapping[str, Any], public: str | None = None) -> R:
+    def asked(cls: type[ReleaseT], values: Mapping[str, Any], public: str | None = None) -> ReleaseT:
         """The settings among flags or arguments.
 
         Args:
@@ -168,7 +168,7 @@ class Release(Settings, ABC):
         return {**plan.config.stated(), **cls.follows(plan)}
 
     @classmethod
-    def of_ledger(cls: type[R], ledger: Ledger) -> R:
+    def of_ledger(cls: type[ReleaseT], ledger: Ledger) -> ReleaseT:
         """The settings that a ledger of this kind states.
 
         Raises:

@@ -38,7 +38,7 @@ MAX_SPLIT_BYTES = 64 << 20
 
 _FILES_PER_UNIT = 1_000
 _FILES_TO_OPEN = 32
-T = TypeVar("T")
+ValueT = TypeVar("ValueT")
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def _look_at(files: Sequence[InputFile], spec: InputSpec) -> _Looks:
     return look
 
 
-def spread(files: Sequence[T]) -> tuple[list[T], list[T]]:
+def spread(files: Sequence[ValueT]) -> tuple[list[ValueT], list[ValueT]]:
     """A few files, or parts of one, evenly spread, the first and last among them; and all others."""
     if len(files) <= _FILES_TO_OPEN:
         return list(files), []

@@ -248,7 +248,9 @@ class RunCharge(Uncharged):
         """Whether an attempt has left staged output, so that nothing may be given back."""
         try:
             return bool(staged_by(self.store.account(self._dataset), self._id))
-        except Exception:  # an account or a store that does not answer denies nothing
+        except (
+            Exception
+        ):  # if nobody answers, keep the reservation: giving it back could spend the budget twice
             return True
 
 

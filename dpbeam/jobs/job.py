@@ -36,7 +36,7 @@ from dpbeam.selection.ledger import one_value_of
 from dpbeam.selection.sizes import Sizes, choose_sizes
 
 COUNTS = "counts"
-O = TypeVar("O", bound=ReleaseOptions)
+OptionsT = TypeVar("OptionsT", bound=ReleaseOptions)
 # Flags that name what is read of the users' data.
 _INPUTS = ("input", "agents")
 # A part of the available memory for pairs that could do with less: the most that they take is then below all of it.
@@ -44,7 +44,7 @@ _SHARE_OF_MEMORY = 3
 
 
 @dataclass
-class Job(Generic[O]):
+class Job(Generic[OptionsT]):
     """One command's input, output and runner, checked before anything starts.
 
     Attributes:
@@ -61,7 +61,7 @@ class Job(Generic[O]):
     """
 
     command: str
-    options: O
+    options: OptionsT
     spec: InputSpec
     summary: InputSummary
     target: OutputTarget
@@ -77,7 +77,7 @@ class Job(Generic[O]):
     def create(
         cls,
         command: str,
-        options: O,
+        options: OptionsT,
         beam_arguments: list[str],
         spec: InputSpec,
         *,
@@ -85,7 +85,7 @@ class Job(Generic[O]):
         empty: Callable[..., None] = check_not_empty,
         extras: Sequence[str] = (),
         public: bool = True,
-    ) -> Job[O]:
+    ) -> Job[OptionsT]:
         """Check flags, input and output.
 
         Args:

@@ -22,7 +22,7 @@ from dpbeam.version import __version__
 
 __all__ = ["OUT_ALREADY", "RELEASED", "describe", "file_of", "of_release", "run_release"]
 
-O = TypeVar("O", bound=Options)
+OptionsT = TypeVar("OptionsT", bound=Options)
 FORM = 1
 _STATUS = {ExitCode.REFUSED: REFUSED, ExitCode.FAILED: FAILED}
 #: Flags whose errors may name files that a pattern matches, or lines of them: these may follow the data.
@@ -104,8 +104,8 @@ def of_release(prefix: str, items: int | None = None) -> dict[str, Any]:
 def run_release(
     command: str,
     argv: list[str],
-    parse: Callable[[], tuple[O, list[str]]],
-    body: Callable[[O, list[str]], int],
+    parse: Callable[[], tuple[OptionsT, list[str]]],
+    body: Callable[[OptionsT, list[str]], int],
     place: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda said: {},
 ) -> int:
     """Run a command that releases; its result file tells how it ended.

@@ -179,7 +179,7 @@ def _write_counts(job: Job[Any], counts: bytes | None) -> None:
 def _can_go_on(job: Job[Any], folder: RunFolder) -> bool:
     try:
         return job.options.checkpoint is not None and can_go_on(folder)
-    except Exception:  # storage that does not answer denies nothing
+    except Exception:  # if the folder cannot be asked, keep it: the run may be able to go on
         return True
 
 

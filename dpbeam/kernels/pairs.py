@@ -25,10 +25,10 @@ from dpbeam.kernels.kept import KeptItems
 from dpbeam.kernels.users import UserRows
 from dpbeam.randomness import fingerprints, pair_bits
 
-_FEWEST = 256  # rows that tell how rare items are in messages
-_EVEN = 1.25  # times its share of the rows: what the largest of all blocks has, at most, where users have a row each
-_FEW = 8  # a dictionary this many times longer than the rows is not walked through
-_FREQUENT = 2  # rows for each entry, from which on a block's entries are looked for where their fingerprints are known
+_MIN_SAMPLED_ROWS = 256  # rows that tell how rare items are in messages
+_MAX_BLOCK_IMBALANCE = 1.25  # largest block / mean block, where every user has one row
+_MAX_DICTIONARY_RATIO = 8  # length of a dictionary / rows, from which on it is not walked through
+_MIN_ROWS_PER_ENTRY = 2  # from which on a block looks its entries up by their known fingerprints
 _LOOKED_AT = 1 << 14  # rows that tell whether items are rare
 # Rows that share a dictionary: a hash table of more leaves the processor's cache, and takes twice the time a row to
 # find a sixth more of the repetitions, where most values are rare.
@@ -417,12 +417,14 @@ def _partition(
     kinds: bytes,
     group: int,
 ) -> Iterator[tuple[int, Columns]]:
-    most = _FREQUENT * len(table) - 1 if isinstance(table, _Entries) else len(table)
+    most = _MIN_ROWS_PER_ENTRY * len(table) - 1 if isinstance(table, _Entries) else len(table)
     rare = len(table) <= len(index) <= most
     if rare and rows.mostly_single:
         bucket = range_bucket(rows.fp, num_blocks) // group
         sizes = np.bincount(bucket)
-        if len(sizes) * sizes.max() <= _EVEN * len(bucket):  # else one user may have the rows of many
+        if len(sizes) * sizes.max() <= _MAX_BLOCK_IMBALANCE * len(
+            bucket
+        ):  # else one user may have the rows of many
             yield from _partition_single(rows.fp, index, table, bucket, sizes, kinds)
             return
     order, offsets, user_fp = _by_user(rows)
@@ -567,7 +569,7 @@ def entries_of_rows(items: pa.Array) -> pa.DictionaryArray:
 
 def are_rare_in_messages(items: pa.Array, messages: int) -> bool:
     """Whether the rows of a table that one of so many messages has are mostly of different items."""
-    return _are_rare(items, max(TABLE_ROWS // messages, _FEWEST), 0.7)
+    return _are_rare(items, max(TABLE_ROWS // messages, _MIN_SAMPLED_ROWS), 0.7)
 
 
 def _are_rare(items: pa.Array, rows: int, share: float) -> bool:
@@ -626,7 +628,7 @@ def _concatenated(pieces: Sequence[Columns]) -> Columns:
 
 def _compact(index: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
     """The entries in use of a dictionary of this length, in its order, and for each row its place among them."""
-    if len(index) * _FEW < length:
+    if len(index) * _MAX_DICTIONARY_RATIO < length:
         # One of many blocks: no step may take as long as the dictionary.
         order, leading = _sort_words(index.astype(np.uint64), _bits_below(length))
         new = _begins(leading)

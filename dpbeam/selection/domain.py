@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: lab/docs/reference/hitting_set_results.md).
 DEFAULT_SELECTOR = "gsu"
 _ANY_DELTA = 0.5  # of a selection whose budget follows from the shares
-D = TypeVar("D", bound="DomainRelease")
+DomainT = TypeVar("DomainT", bound="DomainRelease")
 
 
 class DomainRelease(Release):
@@ -54,7 +54,7 @@ class DomainRelease(Release):
         return ()
 
     @classmethod
-    def asked(cls: type[D], values: Mapping[str, Any], public: str | None = None) -> D:
+    def asked(cls: type[DomainT], values: Mapping[str, Any], public: str | None = None) -> DomainT:
         """As of `Release`; `selector`, settings of its selection, and under `settings` the constants of its method."""
         domain: dict[str, Any] = {"public_domain": public is not None}
         config = replace(super().asked(values), **domain)
@@ -77,7 +77,7 @@ class DomainRelease(Release):
         return [] if self.selection is None else self.selection.doubts()
 
     @classmethod
-    def of_arguments(cls: type[D], *, public_domain: bool = False, **arguments: Any) -> D:
+    def of_arguments(cls: type[DomainT], *, public_domain: bool = False, **arguments: Any) -> DomainT:
         """As `asked`, of keyword arguments, those of the selection's method among them."""
         known = {"epsilon", "delta", "selector", *cls.described(), *SelectionConfig.described()}
         values = {name: arguments.pop(name) for name in known & arguments.keys()}
@@ -101,7 +101,7 @@ class DomainRelease(Release):
         }
 
     @classmethod
-    def of_ledger(cls: type[D], ledger: Ledger) -> D:
+    def of_ledger(cls: type[DomainT], ledger: Ledger) -> DomainT:
         values = ledger.parameters
         domain = {name: values[name] for name in ("selection", "public_domain")}
         if domain["selection"] is not None:

@@ -40,7 +40,7 @@ from dpbeam.storage import FileSystems
 
 _MOST = 10**18  # pairs, bytes, parts
 _DOMAIN = "domain"
-_Config = TypeVar("_Config")
+ConfigT = TypeVar("ConfigT")
 
 
 def check_sizes(**sizes: Any) -> None:
@@ -59,8 +59,8 @@ def check_sizes(**sizes: Any) -> None:
 
 
 def asked_for(
-    make: Callable[..., _Config], kind: type[_Config], config: _Config | None, **settings: Any
-) -> _Config:
+    make: Callable[..., ConfigT], kind: type[ConfigT], config: ConfigT | None, **settings: Any
+) -> ConfigT:
     """The settings of a transform: its config object, or one made of keyword arguments.
 
     Args:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dpbeam.engine.program import Program
 
 _META = "dpbeam"
-_T = TypeVar("_T")
+ValueT = TypeVar("ValueT")
 #: Values of --max_items_per_user that are worth a try where users hold up to thousands of items.
 D0_TRIED = (10, 20, 50, 100, 200, 400)
 # Up to so many items per user on average one vote each wins, above it weights bounded in l2
@@ -323,7 +323,7 @@ class Selector(ABC):
         return None
 
 
-def filled_in(value: _T | None) -> _T:
+def filled_in(value: ValueT | None) -> ValueT:
     """A setting that `Selector.resolve` has filled in.
 
     Raises:

@@ -267,9 +267,9 @@ def _places(item_fp: np.ndarray, own: np.ndarray) -> np.ndarray:
     return places.astype(np.int32)
 
 
-def grown(number: int, wanted: int) -> int:
-    """How many parts there are to be, where there are `number` and `wanted` would do: a multiple, or as many."""
-    return number * max(1, wanted // number)
+def next_part_count(current: int, wanted: int) -> int:
+    """The largest multiple of `current` not above `wanted`, at least `current`: parts are only ever split."""
+    return current * max(1, wanted // current)
 
 
 def names_of(parts: Parts | None) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ _NOBODY: dict[str, Any] = {
     "items": pa.array([], pa.large_binary()),
 }
 
-U = TypeVar("U", bound="Users")
+UsersT = TypeVar("UsersT", bound="Users")
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Users:
             pair_values={RANK: self.ranks},
         )
 
-    def without(self: U, users: pa.Array, keys: PairKeys) -> U:
+    def without(self: UsersT, users: pa.Array, keys: PairKeys) -> UsersT:
         """After an erasure: these users (canonical bytes) give no weight any more.
 
         Items stay candidates and keep what was added to them; the ranks and the energy that the users have used stay
@@ -124,7 +124,7 @@ class Users:
         """
         return self if not len(users) else self.without_fp(fingerprints(keys.user, pc.unique(users)))
 
-    def without_fp(self: U, users: np.ndarray) -> U:
+    def without_fp(self: UsersT, users: np.ndarray) -> UsersT:
         """The same for users by their fingerprints, (n, 2)."""
         gone = among(self.user_fp, users)
         keep = ~np.repeat(gone, np.diff(self.offsets))
@@ -135,7 +135,7 @@ class Users:
             ranks=self.ranks[keep],
         )
 
-    def arrived(self: U, came_in: Block | None, night: int, keys: PairKeys, max_items: int) -> U:
+    def arrived(self: UsersT, came_in: Block | None, night: int, keys: PairKeys, max_items: int) -> UsersT:
         """After the pairs of a night came in, those of `SeriesState.kept` for these users.
 
         A user's new items take the ranks that follow those it has used, in the order of PRF(user, item), until D0 are

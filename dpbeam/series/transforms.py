@@ -41,7 +41,7 @@ from dpbeam.rows.elements import Field, PairFields, check_batch_input, to_batche
 from dpbeam.selection.sizes import Sizes, choose_sizes
 from dpbeam.series.folder import WORK, Folder
 from dpbeam.series.night_program import ARRIVAL, NightProgram, gathered_block
-from dpbeam.series.parts import PartFiles, Parts, grown, with_released
+from dpbeam.series.parts import PartFiles, Parts, next_part_count, with_released
 from dpbeam.series.program import energy_of
 from dpbeam.series.state import TWICE, SeriesState, Users, among, pairs_digest
 from dpbeam.series.store import SeriesStore
@@ -358,7 +358,10 @@ class SeriesNight(beam.PTransform):
         )
         blocks, shards = self._num_blocks or wanted.num_blocks, wanted.num_shards
         if before is not None:
-            blocks, shards = grown(len(before.blocks), blocks), grown(len(before.shards), shards)
+            blocks, shards = (
+                next_part_count(len(before.blocks), blocks),
+                next_part_count(len(before.shards), shards),
+            )
         elif not self._again and (len(made.state.user_fp) or len(made.state.item_fp)):
             before = PartFiles(store, PartFiles.new_attempt()).split(made.state, blocks, shards)
         return Sizes(blocks, shards), before

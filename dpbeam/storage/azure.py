@@ -36,7 +36,7 @@ _URL = re.compile(
 #: Variables with the prefix AZURE_STORAGE_, as Azure's command line reads them.
 _SETTINGS = ("ACCOUNT", "CONNECTION_STRING", "KEY", "SAS_TOKEN", "SERVICE_ENDPOINT")
 
-_Result = TypeVar("_Result")
+ResultT = TypeVar("ResultT")
 
 
 class AzureFiles(ObjectFiles):
@@ -207,7 +207,7 @@ def _client(host: str | None) -> Any:
     return BlobServiceClient(endpoint, credential=credential, **settings)
 
 
-def _asked(path: str, request: Callable[[], _Result]) -> _Result:
+def _asked(path: str, request: Callable[[], ResultT]) -> ResultT:
     """The answer to a request, which is repeated after faults that pass. Raises OSErrors of few words."""
     from azure.core.exceptions import AzureError
     from requests import RequestException

@@ -17,14 +17,14 @@ ELSEWHERE = "dpbeam.storage.elsewhere"
 _SCHEME = re.compile(r"\s*([a-zA-Z][-a-zA-Z0-9+.]*)://")
 _LOCAL = LocalFiles()
 _P = ParamSpec("_P")
-_R = TypeVar("_R")
+ResultT = TypeVar("ResultT")
 
 
-def _os_errors(method: Callable[_P, _R]) -> Callable[_P, _R]:
+def _os_errors(method: Callable[_P, ResultT]) -> Callable[_P, ResultT]:
     """Beam's own error becomes that of the first file that it names, or its words."""
 
     @functools.wraps(method)
-    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> ResultT:
         try:
             return method(*args, **kwargs)
         except OSError as error:

@@ -32,7 +32,7 @@ _AT_ONCE = 8
 _FIRST_LOOK_AHEAD = 1 << 16
 _LONGEST_WAIT = 20.0
 
-_Result = TypeVar("_Result")
+ResultT = TypeVar("ResultT")
 
 
 class Upload(io.RawIOBase):
@@ -82,11 +82,11 @@ class Upload(io.RawIOBase):
 
 
 def patiently(
-    request: Callable[[], _Result],
+    request: Callable[[], ResultT],
     passing: Callable[[Exception], bool],
     attempts: int = ATTEMPTS,
     sleep: Callable[[float], None] = time.sleep,
-) -> _Result:
+) -> ResultT:
     """The result of a request that may be repeated, tried again after faults that pass, with growing pauses."""
     pause = 0.5
     for left in reversed(range(attempts)):

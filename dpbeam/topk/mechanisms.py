@@ -30,7 +30,7 @@ from dpbeam.topk.limited_domain import limited_domain, max_changed, stop_gap
 from dpbeam.topk.peeling import cdp_peel, pnf_peel
 
 _DOWN = 1 - 1e-12
-_M = TypeVar("_M", bound="_Shortens")
+MechanismT = TypeVar("MechanismT", bound="_Shortens")
 
 
 class Mechanism(Protocol):
@@ -69,7 +69,7 @@ class _Shortens:
     def __post_init__(self) -> None:
         object.__setattr__(self, "k", check_k(self.k))
 
-    def at_most(self: _M, d: int) -> _M:
+    def at_most(self: MechanismT, d: int) -> MechanismT:
         """The same mechanism, noise included, for min(k, d) items; ValueError if d < 1."""
         return replace(self, k=min(self.k, check_k(d)))
 

@@ -213,9 +213,9 @@ class RunStore:
         Raises:
           OSError: it is not there, or not what was written.
         """
-        opened = self._seal(name)
+        seal = self._seal(name)
         data = FileSystems.read(FileSystems.join(self.path, name))
-        return data if opened is None else opened.open(name, 0, data)
+        return data if seal is None else seal.open(name, 0, data)
 
     def read_range(self, name: str, offset: int, size: int) -> bytes:
         """What one `NewFile.write` wrote, by its place: bytes offset to offset + size of the file.
@@ -223,9 +223,9 @@ class RunStore:
         Raises:
           OSError: the file is gone, ends before, or is not what was written.
         """
-        opened = self._seal(name)
+        seal = self._seal(name)
         data = FileSystems.read_range(FileSystems.join(self.path, name), offset, size)
-        return data if opened is None else opened.open(name, offset, data)
+        return data if seal is None else seal.open(name, offset, data)
 
     def write(self, name: str, columns: Encodable) -> None:
         self.write_bytes(name, encode(columns))
