@@ -123,13 +123,12 @@ class Folder:
             return sizes
 
     def names(self) -> list[str]:
-        """Of all whole files; none where the folder is not there."""
-        removed_stay = not self._files.sure_lock
-        return [
-            name
-            for name, size in self._sizes().items()
-            if not self._is_passing(name) and (size or not removed_stay)
-        ]
+        """Of all whole files, and on this machine of what lies in the place of one, which reading then refuses; none
+        where the folder is not there.
+        """
+        if self._files.sure_lock:
+            return [name for name in self.everything() if not OF_WORK.fullmatch(name)]
+        return [name for name, size in self._sizes().items() if size and not self._is_passing(name)]
 
     def has(self, name: str) -> bool:
         """Whether there is such a file."""
