@@ -9,7 +9,6 @@ from typing_extensions import Unpack
 
 from dpbeam.counting.config import plan_count
 from dpbeam.counting.family import CountConfig
-from dpbeam.counts.gathered import public_domain
 from dpbeam.errors import InputError, naming_arguments
 from dpbeam.rows.elements import Field, PairFields
 from dpbeam.rows.lists import ListedItems
@@ -65,15 +64,13 @@ class CountItems(ProgramTransform):
                 raise InputError("domain is required: the items to count, which must be public")
             check_sizes(num_shards=num_shards, pairs=pairs, item_bytes=item_bytes)
             fields = PairFields.of(user, item, item_type, on_null)
-            listed = ListedItems.of("domain", domain, fields)
             super().__init__(
                 plan,
-                plan.program(public_domain(listed.items)),
+                plan.program,
                 choose_sizes(pairs, num_shards, item_bytes),
                 fields=fields,
                 released=arrow_fields(plan.config.columns()),
                 as_batches=as_batches,
-                domain=listed,
-                with_domain=plan.program,
+                domain=ListedItems.of("domain", domain, fields),
                 **run,
             )

@@ -8,7 +8,6 @@ from typing import Any
 
 from apache_beam.pvalue import PCollection
 
-from dpbeam.counts.gathered import public_domain
 from dpbeam.errors import naming_arguments
 from dpbeam.hitting.config import plan_hitting_set
 from dpbeam.hitting.family import HittingSetConfig
@@ -93,18 +92,14 @@ class HittingSet(ProgramTransform):
             check_sizes(num_shards=num_shards, pairs=pairs, item_bytes=item_bytes)
             gather = num_shards is None and pairs is not None and pairs <= GATHERED_PAIRS
             fields = PairFields.of(user, item, item_type, on_null)
-            listed = None if domain is None else ListedItems.of("domain", domain, fields)
             super().__init__(
                 plan,
-                HittingSetProgram(
-                    plan, None if listed is None else public_domain(listed.items), gather=gather
-                ),
+                functools.partial(HittingSetProgram, plan, gather=gather),
                 choose_sizes(pairs, num_shards, item_bytes),
                 fields=fields,
                 released=arrow_fields(config.columns()),
                 as_batches=as_batches,
-                domain=listed,
-                with_domain=functools.partial(HittingSetProgram, plan, gather=gather),
+                domain=None if domain is None else ListedItems.of("domain", domain, fields),
                 **run,
             )
 

@@ -24,7 +24,6 @@ from dpbeam.engine.beam.trip_files import last_broadcast
 from dpbeam.engine.program import Program, replies_by_link
 from dpbeam.errors import InputError, naming_arguments, param
 from dpbeam.families.registry import families
-from dpbeam.kernels.columns import Columns
 from dpbeam.rows.elements import Field, PairFields, check_batch_input, to_batches
 from dpbeam.rows.lists import ListedItems
 from dpbeam.rows.released import ReleasedFields
@@ -88,10 +87,10 @@ class ProgramTransform(beam.PTransform):
 
     Args:
       plan: calibrated; its `config` has epsilon and delta.
-      program: what runs.
+      program: makes what runs, of a public domain or None.
       fields: where users and items lie in an element.
       released: what stands beside the items in the output.
-      domain: a public domain; other items are left out before anything is counted. with_domain: makes the program.
+      domain: a public domain; other items are left out before anything is counted.
       as_batches: as of `SelectPartitions`; run: of `RunArguments`.
 
     Raises:
@@ -107,26 +106,26 @@ class ProgramTransform(beam.PTransform):
     def __init__(
         self,
         plan: Any,
-        program: Program,
+        program: Callable[..., Program],
         sizes: Sizes,
         *,
         fields: PairFields,
         released: Sequence[pa.Field],
         as_batches: bool,
         domain: ListedItems | None = None,
-        with_domain: Callable[[Columns], Program] | None = None,
         **run: Unpack[RunArguments],
     ):
         super().__init__()
         self._with_lists: Callable[[RunStore, dict[str, ListedItems]], Program]
-        self._with_lists = functools.partial(_of_domain, with_domain)
-        self.plan, self.program, self.sizes = plan, program, sizes
+        self._with_lists = functools.partial(_of_domain, program)
+        self.plan, self.sizes = plan, sizes
+        self.program = program(None if domain is None else public_domain(domain.items))
         self._run, self._domain, self._as_batches = (
             PipelineRun(**run),
             domain,
             truth("as_batches", as_batches),
         )
-        self._fields, self._released = fields, tuple(released)
+        self._fields, self._typed, self._released = fields, fields, tuple(released)
         self._lists = {} if domain is None else {"domain": domain}
         ReleasedFields("item", fields.names, (), self._released)  # names that clash are refused here
 
@@ -134,7 +133,7 @@ class ProgramTransform(beam.PTransform):
         check_batch_input(pcoll)
         with naming_arguments():
             kinds = {argument: listed.kinds for argument, listed in self._lists.items()}
-            self._fields = fields = self._fields.typed(pcoll.element_type, kinds)
+            self._typed = fields = self._fields.typed(pcoll.element_type, kinds)
             output = ReleasedFields("item", fields.names, fields.kinds, self._released)
         run = self._run.begin(pcoll, self.ledger, self.family)
         self._wait_for_lists(pcoll.pipeline, run.store, fields)
@@ -165,7 +164,7 @@ class ProgramTransform(beam.PTransform):
         """What the run costs, for `Ledger.verify` and `dpbeam.export_event`; `Ledger.to_json` is for a file."""
         return families()[self.family].ledger(
             self.plan,
-            input_parameters=self._fields.stated,
+            input_parameters=self._typed.stated,
             fixed_key=self._run.fixed_key,
             privacy_unit=self._privacy_unit,
             **self.about,
@@ -300,7 +299,7 @@ class SelectPartitions(ProgramTransform):
                 sizes = Sizes(num_blocks, sizes.num_shards)
             super().__init__(
                 plan,
-                self._beside.program,
+                lambda _: self._beside.program,
                 sizes,
                 fields=fields,
                 released=arrow_fields(config.columns(*([KNOWN] if known is not None else []))),
@@ -384,11 +383,8 @@ class _PutLists(beam.DoFn):
         yield path
 
 
-def _of_domain(
-    make: Callable[[Columns], Program] | None, store: RunStore, lists: dict[str, ListedItems]
-) -> Program:
+def _of_domain(make: Callable[..., Program], store: RunStore, lists: dict[str, ListedItems]) -> Program:
     """The program of a public domain, which is put into the folder."""
-    assert make is not None  # who takes a domain says so
     store_items(store, _DOMAIN, lists["domain"].items)
     return make(public_domain(lists["domain"].items))
 

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from dpbeam.counts.gathered import public_domain
 from dpbeam.errors import naming_arguments
 from dpbeam.rows.elements import Field, PairFields
 from dpbeam.rows.lists import ListedItems
@@ -95,16 +94,14 @@ class TopKItems(ProgramTransform):
             plan = plan_topk(config)
             check_sizes(num_shards=num_shards, pairs=pairs, item_bytes=item_bytes)
             fields = PairFields.of(user, item, item_type, on_null)
-            listed = None if domain is None else ListedItems.of("domain", domain, fields)
             super().__init__(
                 plan,
-                topk_program(plan, None if listed is None else public_domain(listed.items)),
+                functools.partial(topk_program, plan),
                 choose_sizes(pairs, num_shards, item_bytes),
                 fields=fields,
                 released=arrow_fields(config.columns()),
                 as_batches=as_batches,
-                domain=listed,
-                with_domain=functools.partial(topk_program, plan),
+                domain=None if domain is None else ListedItems.of("domain", domain, fields),
                 **run,
             )
 

@@ -317,6 +317,13 @@ def test_the_type_of_the_output_where_elements_declare_none(arguments, held, ref
     assert build().element_type.get_type_for(name) is held
 
 
+def test_a_transform_serves_inputs_of_several_types():
+    select, pipeline = SelectPartitions(CONFIG), beam.Pipeline()
+    for name, held in (("words", str), ("numbers", int)):
+        source = pipeline | name >> beam.Create([]).with_output_types(tuple[str, held])
+        assert (source | f"Select {name}" >> select).element_type.get_type_for("item") is held
+
+
 def test_a_schema_and_item_type_must_agree():
     source = beam.Pipeline() | beam.Create([("u", "a")])
     with pytest.raises(InputError, match="item_type says int, and the input's type that 'item' is string"):
