@@ -269,7 +269,7 @@ class TestCommands:
         assert "--input: " in stderr and "the store does not answer" in stderr and "Traceback" not in stderr
 
 
-def _objects(pattern: str) -> list:
+def _objects(pattern: str) -> dict[str, int]:
     return FileSystems.match(pattern)
 
 
@@ -290,10 +290,10 @@ def test_credentials_are_nowhere(objects, pairs, tmp_path):
     )
     leaks: dict[str, bytes] = {}
     while process.poll() is None:
-        for entry in _objects(f"{place}/**"):
-            if entry.path not in leaks:
+        for path in _objects(f"{place}/**"):
+            if path not in leaks:
                 try:
-                    leaks[entry.path] = FileSystems.read(entry.path)
+                    leaks[path] = FileSystems.read(path)
                 except OSError:
                     continue  # renamed or removed meanwhile
         time.sleep(0.05)
