@@ -297,3 +297,23 @@ rewrite (big_setID T) /= [X in X + _]big1 ?add0r => [|j]; last by rewrite inE =>
 rewrite -cardsDS // -sumr_const; apply: ler_sum => j _; by case/andP: (ratio_01 (init (v :: us) j)).
 Qed.
 End Mad.
+
+(* What `mad_norm` asks of the constants, for those of the paper: r and s are 1/sqrt d and 1/sqrt d_max, b is b_min. *)
+Theorem mad_constants (R : realFieldType) (b r s : R) (d : nat) : 0 <= s -> s <= r -> r <= b -> s ^+ 2 *+ d <= 1 ->
+  let alpha := b - s / 2%:R in
+  [/\ 0 <= alpha, (alpha * s) *+ 2 <= (b * r) *+ 2 - r ^+ 2 &
+    (alpha * r ^+ 2 * s ^+ 2) ^+ 2 *+ d <= (alpha * s * r ^+ 2) ^+ 2].
+Proof.
+move=> s0 sr rb sd alpha; have sb := le_trans sr rb; split.
+- rewrite subr_ge0; apply: le_trans sb; rewrite ler_pdivr_mulr ?ltr0n // -[X in X <= _]mulr1.
+  by apply: ler_wpmul2l; rewrite // ler1n.
+- have -> : (alpha * s) *+ 2 = (b * s) *+ 2 - s ^+ 2.
+    rewrite /alpha mulrBl mulrnBl; congr (_ - _).
+    by rewrite mulrAC -expr2 -mulr_natr -mulrA mulVf ?mulr1 // pnatr_eq0.
+  have E t : (b * t) *+ 2 - t ^+ 2 = b ^+ 2 - (b - t) ^+ 2.
+    by rewrite sqrrB opprD opprB addrA [b ^+ 2 + _]addrC subrK.
+  by rewrite !E ler_add2l ler_oppl opprK ler_sqr ?nnegrE ?subr_ge0 // ler_add2l ler_oppl opprK.
+- have -> : (alpha * r ^+ 2 * s ^+ 2) ^+ 2 *+ d = (alpha * s * r ^+ 2) ^+ 2 * (s ^+ 2 *+ d).
+    by rewrite mulrnAr; congr (_ *+ _); rewrite [s ^+ 2]expr2 mulrA mulrAC [alpha * _ * s]mulrAC exprMn -expr2.
+  by rewrite -[X in _ <= X]mulr1; apply: ler_wpmul2l; rewrite // sqr_ge0.
+Qed.
