@@ -10,11 +10,15 @@ from dpbeam.selectors.registry import as_flags
 
 
 def shown_selection(report: Mapping[str, Any]) -> Iterator[Shown]:
-    """`plan_report` for the terminal: settings, rounds, users needed."""
+    """`plan_report` for the terminal: what a person wants to know first, the constants last."""
+    from dpbeam.selection.report import even_chance
+
     yield f"{report['method']}  epsilon {report['epsilon']:g}  delta {report['delta']:g}"
-    yield "  ".join(f"{name}={short(value)}" for name, value in report["parameters"].items())
+    yield even_chance(report)
     if "recommended" in report:
         yield recommendation(report["recommended"])
+    yield _needed(report)
+    yield "  ".join(f"{name}={short(value)}" for name, value in report["parameters"].items())
     rounds = [
         (
             str(row["round"]),
@@ -27,6 +31,13 @@ def shown_selection(report: Mapping[str, Any]) -> Iterator[Shown]:
     yield Table(
         ("round", "sigma", "threshold", "noise of what is compared"), tuple(rounds), "Noise and thresholds"
     )
+    if "floor" in report:
+        yield _floor(report["floor"])
+    if "others_sd" in report:
+        yield f"others: users that hold nothing of the output, standard deviation {report['others_sd']:.2f}"
+
+
+def _needed(report: Mapping[str, Any]) -> Table:
     limit = report["limit_of_any_algorithm"]
     names = tuple(limit)  # users_0.05, ...
     needed = [
@@ -35,15 +46,11 @@ def shown_selection(report: Mapping[str, Any]) -> Iterator[Shown]:
     ]
     needed.append(("limit of any algorithm", "", *(str(limit[name]) for name in names)))
     percent = (f"{100 * float(name.removeprefix('users_')):g} %" for name in names)
-    yield Table(
+    return Table(
         ("items per user", "weight each", *percent),
         tuple(needed),
         "Users an item needs to be released with probability",
     )
-    if "floor" in report:
-        yield _floor(report["floor"])
-    if "others_sd" in report:
-        yield f"others: users that hold nothing of the output, standard deviation {report['others_sd']:.2f}"
 
 
 def _users(count: int | None) -> str:
