@@ -107,7 +107,8 @@ class LocalFiles(Files):
     def match(self, pattern: str, limit: int | None = None) -> dict[str, int]:
         named = not glob.has_magic(pattern) or os.path.isfile(pattern)
         paths = iter([pattern]) if named else glob.iglob(pattern, recursive=True)
-        files = itertools.islice(filter(os.path.isfile, paths), limit)
+        # A pipe or a device is one too: it can be read.
+        files = itertools.islice((p for p in paths if os.path.exists(p) and not os.path.isdir(p)), limit)
         return {path: os.path.getsize(path) for path in files}
 
     def folders(self, parent: str, stem: str, file: str) -> list[str]:

@@ -98,7 +98,7 @@ sys.exit(main(sys.argv[1:]))
 def said(tree) -> dict[str, str]:
     """What the page's programs and its command print, one after another in one process."""
     text = (ROOT / PAGES[0]).read_text()
-    (block,) = [block for block in blocks(text) if block.language == "shell"]
+    (block,) = [block for block in blocks(text) if block.code.startswith("dpbeam ")]
     argv = block.code.split()
     assert argv[0] == "dpbeam"
     parts = run(tree, "-c", PROGRAMS, *argv[1:]).split("## ")

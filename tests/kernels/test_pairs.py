@@ -162,7 +162,7 @@ def test_users_of_one_row_each_are_sorted_in_their_block(cap, group, monkeypatch
     sorted_rows = messages_of(pairs + apart, num_blocks=5, cap=cap, size=70)
     monkeypatch.undo()
     monkeypatch.setattr(users_module, "_RANGE", np.uint64(2**64 - 1))
-    monkeypatch.setattr(pairs_module, "_EVEN", 2.0)  # of 70 rows
+    monkeypatch.setattr(pairs_module, "_MAX_BLOCK_IMBALANCE", 2.0)  # of 70 rows
     kept, of_kept = KeptItems(), {}
     for users, items in batches(pairs + apart, 70):
         for block, message in partition_pairs(users, items, KEYS, 5, cap, kept=kept):
@@ -263,7 +263,7 @@ def test_a_message_of_few_rows_has_a_small_dictionary(monkeypatch):
     pairs = random_pairs(4, users=200)
     sizes = []
     for few in (0, 10**9):
-        monkeypatch.setattr(pairs_module, "_FEW", few)
+        monkeypatch.setattr(pairs_module, "_MAX_DICTIONARY_RATIO", few)
         messages = messages_of(pairs, num_blocks=40)
         sizes.append(
             {
