@@ -85,13 +85,14 @@ KINDS: dict[str, tuple[type, dict[str, Any]]] = {
 }
 
 
-def all_kinds(tmp_path, came: Elements) -> list[Any]:
-    """What every kind releases, in one pipeline."""
+def by_kind(tmp_path, came: Elements, kinds=KINDS) -> list[Any]:
+    """What kinds of release give, in one pipeline."""
 
     def build(pipeline):
         source = beam.Create(came.elements)
         rows = came.then(pipeline | (source if came.hint is None else source.with_output_types(came.hint)))
-        for kind, (transform, settings) in KINDS.items():
+        for kind in kinds:
+            transform, settings = KINDS[kind]
             made = transform(**BUDGET, **settings, **came.where, run_folder=str(tmp_path))
             named = f"Name {kind}" >> beam.Map(lambda row, kind: (kind, *row), kind)
             kept(rows | kind >> made | named, f"Keep {kind}")
@@ -102,14 +103,16 @@ def all_kinds(tmp_path, came: Elements) -> list[Any]:
 @pytest.fixture(scope="module")
 def wanted(tmp_path_factory):
     """What is released from tuples."""
-    rows = all_kinds(tmp_path_factory.mktemp("wanted"), ELEMENTS["tuples"])
+    rows = by_kind(tmp_path_factory.mktemp("wanted"), ELEMENTS["tuples"])
     assert {kind for kind, *_ in rows} == set(KINDS)
     return rows
 
 
 @pytest.mark.parametrize("name", ELEMENTS)
 def test_every_kind_of_element_gives_the_same_rows(name, wanted, tmp_path):
-    assert all_kinds(tmp_path, ELEMENTS[name]) == wanted
+    """Of one kind of release, as all read elements by the same code; of all kinds where fields are nested in rows."""
+    kinds = KINDS if name == "nested rows" else ("count",)
+    assert by_kind(tmp_path, ELEMENTS[name], kinds) == [row for row in wanted if row[0] in kinds]
 
 
 WRITTEN = "00010203-0405-0607-0809-0a0b0c0d0e0f"
