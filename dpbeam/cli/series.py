@@ -85,24 +85,24 @@ def _make(options: SeriesOptions, beam_arguments: list[str]) -> int:
     result = file_of(options.said)
     if result is not None:
         result.claim({**options.said, **place_of_night(options.said)}, (SO_FAR,))
-    with _came(options, beam_arguments) as came:
-        check_names(window, came.names)
+    with _night_input(options, beam_arguments) as source:
+        check_names(window, source.names)
         if window.key.insecure:
             warn("NOT PRIVATE: --insecure_test_key fixes the key of this series; never release its output")
         with window.alone(), output_of_night(window, name) as target:
             target.overwrite |= published(target.prefix, window, name) is not None
-            if number <= window.made.state.night:
+            if number <= window.snapshot.state.night:
                 check_ledger_there(target, name)
-            target.check(came.files, {} if result is None else {result.flag: result})
-            if target.overwrite and window.made.state.night < number:
+            target.check(source.files, {} if result is None else {result.flag: result})
+            if target.overwrite and window.snapshot.state.night < number:
                 raise InputError(
                     f"--folder: night {name} is out, and the folder does not know of it: an older copy of a folder "
                     "would draw its noise again on other data; close this series and open another"
                 )
             if result is not None:
                 result.clear()
-            state = came.make(window, number)
-            made_now = publish_night(options, window, state, target, number, came.names)
+            state = source.make(window, number)
+            made_now = publish_night(options, window, state, target, number, source.names)
             write_result(options, target, made_now=made_now)
     return 0
 
@@ -111,7 +111,7 @@ def _name_of(argument: str) -> str:
     return argument.partition("=")[0]
 
 
-class Came(NamedTuple):
+class NightInput(NamedTuple):
     """What came with a night.
 
     Attributes:
@@ -125,7 +125,7 @@ class Came(NamedTuple):
 
 
 @contextlib.contextmanager
-def _came(options: SeriesOptions, beam_arguments: list[str]) -> Iterator[Came]:
+def _night_input(options: SeriesOptions, beam_arguments: list[str]) -> Iterator[NightInput]:
     """The night's input, looked at; where no engine is asked for, read."""
     from dpbeam.cli.settings import input_spec
     from dpbeam.io.sources import preflight
@@ -136,7 +136,7 @@ def _came(options: SeriesOptions, beam_arguments: list[str]) -> Iterator[Came]:
         engine = Engine(options, beam_arguments)
     if options.empty:
         make = engine.make if beam_arguments else _in_process(None, None)
-        yield Came(("item",), [], make)
+        yield NightInput(("item",), [], make)
         return
     spec = input_spec(options)
     summary = preflight(spec, temp_location=engine.temp_location if beam_arguments else None)
@@ -147,7 +147,7 @@ def _came(options: SeriesOptions, beam_arguments: list[str]) -> Iterator[Came]:
                 "users"
             )
         make = engine.reading(spec, summary) if beam_arguments else _in_process(spec, summary)
-        yield Came((summary.spec or spec).item_names, [file.path for file in summary.files], make)
+        yield NightInput((summary.spec or spec).item_names, [file.path for file in summary.files], make)
     finally:
         summary.release()
 
@@ -185,7 +185,7 @@ def _erase(options: SeriesOptions) -> int:
     kind = options.user_type
     if kind not in ID_KINDS:
         raise InputError(f"--user_type must be one of {', '.join(ID_KINDS)}, got '{kind}'")
-    kinds = window.made.state.kinds
+    kinds = window.snapshot.state.kinds
     if kinds and kinds_of(kinds).user != kind:
         raise InputError(f"--user_type must be {kinds_of(kinds).user}, as the users of the series are")
     window.erase(read_items(options.users, OutputColumns(("user",), (kind,)), "--users"))
@@ -195,7 +195,7 @@ def _erase(options: SeriesOptions) -> int:
 
 def _show(options: SeriesOptions) -> int:
     window = load_window(options)
-    made, config = window.made, window.plan.config
+    made, config = window.snapshot, window.plan.config
     schedule = config.resolved_schedule
     done = made.state.rounds
     noise, tests = (round(sum(shares[:done]), 6) for shares in (schedule.fractions, schedule.spending))

@@ -80,7 +80,7 @@ class Engine:
         pairs, item_bytes = 0, None
         if reading is not None:
             pairs, item_bytes = estimate_pairs(*reading), reading[1].item_bytes
-            window.check_night(window.made, number, reading[1].kinds.metadata()[METADATA_KEY])
+            window.check_night(window.snapshot, number, reading[1].kinds.metadata()[METADATA_KEY])
         night = _Night(
             window,
             night=window.plan.config.name_of(number),

@@ -20,7 +20,7 @@ from dpbeam.engine.program import Keys
 from dpbeam.errors import InputError, naming_arguments
 from dpbeam.in_memory.frames import frame_columns
 from dpbeam.in_memory.select import run_key, several_names, warn_of_budget
-from dpbeam.in_memory.shown import Shown
+from dpbeam.in_memory.shown import ReleasedTable
 from dpbeam.kernels.canonical import STRING, Kinds, decode, encode, plain
 from dpbeam.kernels.columns import Columns
 from dpbeam.packing.batches import (
@@ -42,7 +42,7 @@ _ROWS_AT_ONCE = 1_000_000
 
 
 @dataclass(frozen=True, repr=False)
-class Packed(Shown):
+class Packed(ReleasedTable):
     """What was allocated and what it cost.
 
     Attributes:

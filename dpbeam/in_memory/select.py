@@ -26,7 +26,7 @@ from dpbeam.errors import InputError, naming_arguments
 from dpbeam.families.base import OutputColumn
 from dpbeam.families.registry import family_of
 from dpbeam.in_memory.frames import Column, column, frame_columns, has_column, is_frame, same_length
-from dpbeam.in_memory.shown import Shown
+from dpbeam.in_memory.shown import ReleasedTable
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import ID_KINDS, STRING, Kinds
 from dpbeam.kernels.columns import Columns
@@ -44,7 +44,7 @@ _ROWS_PER_BATCH = 1_000_000
 
 
 @dataclass(frozen=True, repr=False)
-class Selection(Shown):
+class Selection(ReleasedTable):
     """Released items and what they cost.
 
     Attributes:

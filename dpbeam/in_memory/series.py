@@ -134,12 +134,12 @@ class Series:
     @property
     def nights_made(self) -> int:
         """How many nights were made."""
-        return self._window.made.state.night
+        return self._window.snapshot.state.night
 
     @property
     def closed(self) -> bool:
         """Whether the series was ended."""
-        return self._window.made.closed
+        return self._window.snapshot.closed
 
     @property
     def ledger(self) -> Ledger:
@@ -205,7 +205,7 @@ class Series:
 
         A series with noisy counts adds these and their standard deviation.
         """
-        state, names = self._window.made.state, tuple(self._window.settings["item"])
+        state, names = self._window.snapshot.state, tuple(self._window.settings["item"])
         columns = names if len(names) > 1 else ("item",)
         return self._window.released_so_far(state, state.night, columns, _item_kinds(state.kinds, names))
 
@@ -223,7 +223,7 @@ class Series:
         ids, kind = canonical.encode(column(users, "users").values, "users")
         if ids.null_count:
             raise InputError("users holds a null; remove it")
-        known = self._window.made.state.kinds
+        known = self._window.snapshot.state.kinds
         if known and len(ids) and kind != kinds_of(known).user:
             raise InputError(
                 f"users holds {kind} values, but the users of the series are {kinds_of(known).user}"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FIRST_ROWS = 20
 
 
-class Shown:
+class ReleasedTable:
     """A table and the ledger of what it cost; an Arrow table to others.
 
     `polars.DataFrame(result)` and `pyarrow.table(result)` work.

@@ -139,7 +139,7 @@ def run_release(
         if isinstance(error, NothingToDo):
             file.tell(_existing(command, said, error.charge))
             return
-        told = _told(error, parsed=bool(known))
+        told = _public_words(error, parsed=bool(known))
         file.tell_end(said, describe(command, said, _STATUS[code], code, error=told))
 
     return run_command(command, run, verbose="--verbose" in argv, ended=ended)
@@ -162,7 +162,7 @@ def _guess(argv: Sequence[str]) -> dict[str, Any]:
     return said
 
 
-def _told(error: BaseException, *, parsed: bool) -> str:
+def _public_words(error: BaseException, *, parsed: bool) -> str:
     """An error in public words.
 
     Args:

@@ -45,7 +45,7 @@ from dpbeam.series.parts import PartFiles, Parts, next_part_count, with_released
 from dpbeam.series.program import energy_of
 from dpbeam.series.state import TWICE, SeriesState, Users, among, pairs_digest
 from dpbeam.series.store import SeriesStore
-from dpbeam.series.window import OTHER_KINDS, Made, SeriesWindow
+from dpbeam.series.window import OTHER_KINDS, SeriesWindow, Snapshot
 
 _OUT = "out"
 _KINDS = "kinds-"
@@ -134,7 +134,7 @@ class _Extend(BuildsBlocks):
         told: Columns = {"pairs": pairs_digest(self._pairs_key, night)}
         if self._again:
             self.built(number, rows, None)
-            self._store.write(_told(number), told)
+            self._store.write(_report_name(number), told)
             return
         users = Users.nobody()
         if (parts := self._files.parts) is not None:
@@ -147,13 +147,13 @@ class _Extend(BuildsBlocks):
             "open": np.array([len(users.links)], np.int64),
             "shards": np.array([shard for shard, _ in shard_slices(block)], np.int64),
         }
-        self._store.write(_told(number), told)
+        self._store.write(_report_name(number), told)
         self.built(number, rows, block if block.num_items else None)
         if block.num_items:
             yield number, block
 
 
-def _told(block: int) -> str:
+def _report_name(block: int) -> str:
     """File of what a block tells the launcher."""
     return f"extended-{block}"
 
@@ -244,7 +244,7 @@ class _KeepEnergy(TripDoFn):
 
     def process(self, number: int) -> Iterator[int]:
         with taken_for_lost("a block of the night"):
-            told = self._store.read(_told(number))
+            told = self._store.read(_report_name(number))
         if len(told["shards"]):  # else it had no part in the rounds
             with taken_for_lost("a block of the night"):
                 block = load_block(self._store, self._program, number, self._trip, self._keys)
@@ -320,28 +320,28 @@ class SeriesNight(beam.PTransform):
             entered.enter_context(window.alone())
             config = window.plan.config
             self._window = window
-            made = window.made
+            snapshot = window.snapshot
             self._number = (
-                min(made.state.night + 1, config.nights)
+                min(snapshot.state.night + 1, config.nights)
                 if self._night is None
                 else config.number_of(str(self._night))
             )
-            self._made = made = window.begin(self._number, b"")
-            if self._night is None and made.state.night == config.nights:
+            self._made = snapshot = window.begin(self._number, b"")
+            if self._night is None and snapshot.state.night == config.nights:
                 window.begin(config.nights + 1, b"")
-            self._again = self._number <= made.state.night
+            self._again = self._number <= snapshot.state.night
             if self._again:
-                window.check_summed(made, self._number)
-            self._sizes, self._parts = self._state_in_parts(window.store, made)
+                window.check_summed(snapshot, self._number)
+            self._sizes, self._parts = self._state_in_parts(window.store, snapshot)
             self._files = _SeriesFiles(
-                window.store.folder, PartFiles.new_attempt(), self._parts, made.state.kinds
+                window.store.folder, PartFiles.new_attempt(), self._parts, snapshot.state.kinds
             )
             folder = RunFolder.of_part(window.store.folder.path, WORK, window.key, encrypt=window.encrypted)
             self._folder = folder
             entered.callback(folder.remove)  # not as its context, which asks for a whole night
-            keys, before = Keys(window.key), made.state.released_night < self._number
+            keys, before = Keys(window.key), snapshot.state.released_night < self._number
             known = fingerprints(keys.pairs.item, window.known)
-            folder.store.write(_OUT, {"fp": np.concatenate([known, made.state.released_fp[before]])})
+            folder.store.write(_OUT, {"fp": np.concatenate([known, snapshot.state.released_fp[before]])})
             self._entered = entered.pop_all()
         return self
 
@@ -349,10 +349,10 @@ class SeriesNight(beam.PTransform):
         self._folder = None
         self._entered.close()
 
-    def _state_in_parts(self, store: SeriesStore, made: Made) -> tuple[Sizes, Parts | None]:
+    def _state_in_parts(self, store: SeriesStore, snapshot: Snapshot) -> tuple[Sizes, Parts | None]:
         """How many parts there are to be, and what stands, in parts."""
-        before = made.parts
-        held = len(made.state.links) if before is None else before.pairs
+        before = snapshot.parts
+        held = len(snapshot.state.links) if before is None else before.pairs
         wanted = choose_sizes(
             None if self._pairs is None else self._pairs + held, self._num_shards, self._item_bytes
         )
@@ -362,8 +362,8 @@ class SeriesNight(beam.PTransform):
                 next_part_count(len(before.blocks), blocks),
                 next_part_count(len(before.shards), shards),
             )
-        elif not self._again and (len(made.state.user_fp) or len(made.state.item_fp)):
-            before = PartFiles(store, PartFiles.new_attempt()).split(made.state, blocks, shards)
+        elif not self._again and (len(snapshot.state.user_fp) or len(snapshot.state.item_fp)):
+            before = PartFiles(store, PartFiles.new_attempt()).split(snapshot.state, blocks, shards)
         return Sizes(blocks, shards), before
 
     def expand(self, pcoll: PCollection | PBegin) -> PCollection:
@@ -456,13 +456,13 @@ class SeriesNight(beam.PTransform):
         if self._folder is None:
             raise ValueError("a SeriesNight commits inside of its context")
         store, window, number = self._folder.store, self._window, self._number
-        made = window.made
-        if made.number != self._made.number:  # whoever made it has taken the folder of this night away
+        snapshot = window.snapshot
+        if snapshot.number != self._made.number:  # whoever made it has taken the folder of this night away
             assert window.store is not None
             raise window.store.faster()
         self._folder.check()
         try:
-            told = [store.read(_told(block)) for block in range(self._sizes.num_blocks)]
+            told = [store.read(_report_name(block)) for block in range(self._sizes.num_blocks)]
             released = {shard: store.read(_released(shard)) for shard in self._reached(store, told)}
             energies = [self._energy(store, *of_block) for of_block in enumerate(told)]
         except FileNotFoundError:
@@ -472,10 +472,10 @@ class SeriesNight(beam.PTransform):
         kinds = self._kinds(store)
         pairs = np.array([part["pairs"] for part in told], np.uint64).sum(axis=0)
         digest = window.digest(number, pairs, kinds)
-        window.check_night(made, number, kinds)
+        window.check_night(snapshot, number, kinds)
         if self._again:
-            window.check_same(made, number, digest)
-            return made.state
+            window.check_same(snapshot, number, digest)
+            return snapshot.state
         parts = Parts(
             tuple(_name(part) for part in told),
             tuple(_name(released.get(shard)) for shard in range(self._sizes.num_shards)),
@@ -483,10 +483,10 @@ class SeriesNight(beam.PTransform):
             sum(int(part["open"][0]) for part in told),
         )
         columns = [released[shard] for shard in sorted(released)]
-        public = replace(made.state.public(), kinds=kinds or made.state.kinds)
+        public = replace(snapshot.state.public(), kinds=kinds or snapshot.state.kinds)
         rounds = window.plan.program.schedule.of_night(number).stop
         state = with_released(public, columns, number, rounds)
-        window.commit(replace(made, state=state, parts=parts, digests=(*made.digests, digest)))
+        window.commit(replace(snapshot, state=state, parts=parts, digests=(*snapshot.digests, digest)))
         return state
 
     @property

@@ -97,7 +97,7 @@ def _as_kept(name: str, value: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Made:
+class Snapshot:
     """What stands after so many changes.
 
     Attributes:
@@ -121,7 +121,7 @@ class Made:
         return encode_map({**state, **parts, "digests": digests, "closed": np.array([self.closed])})
 
     @classmethod
-    def from_bytes(cls, data: bytes, number: int) -> Made:
+    def from_bytes(cls, data: bytes, number: int) -> Snapshot:
         columns: dict[str, Any] = decode(data)
         digests = tuple(columns["digests"].to_pylist())
         closed, parts = bool(columns["closed"][0]), Parts.from_columns(columns)
@@ -136,7 +136,7 @@ class _Memory:
     """
 
     def __init__(self) -> None:
-        self.made = Made()
+        self.snapshot = Snapshot()
         self._process, self._busy = os.getpid(), threading.Lock()
 
     @contextlib.contextmanager
@@ -161,13 +161,13 @@ class _Memory:
         finally:
             self._busy.release()
 
-    def commit(self, made: Made) -> None:
+    def commit(self, snapshot: Snapshot) -> None:
         """As `SeriesWindow.commit`. For who holds it."""
-        if made.number != self.made.number:
+        if snapshot.number != self.snapshot.number:
             raise UnavailableError(
                 "another change of this series was faster; the same call goes on from there"
             )
-        self.made = replace(made, number=made.number + 1)
+        self.snapshot = replace(snapshot, number=snapshot.number + 1)
 
 
 class SeriesWindow:
@@ -270,12 +270,12 @@ class SeriesWindow:
         return cls(plan, values["series"], store.key, known, values["settings"], store)
 
     @property
-    def made(self) -> Made:
+    def snapshot(self) -> Snapshot:
         """What stands."""
         if self.store is None:
-            return self._memory.made
+            return self._memory.snapshot
         number, data = self.store.read()
-        return Made.from_bytes(data, number) if data else Made()
+        return Snapshot.from_bytes(data, number) if data else Snapshot()
 
     @property
     def encrypted(self) -> bool:
@@ -315,19 +315,19 @@ class SeriesWindow:
         """
         return (self._memory if self.store is None else self.store).locked()
 
-    def commit(self, made: Made) -> None:
+    def commit(self, snapshot: Snapshot) -> None:
         """The change that follows those that `made.number` counts, and no other one.
 
         Raises:
           UnavailableError: another process, or another call, has made it.
         """
         if self.store is None:
-            self._memory.commit(made)
+            self._memory.commit(snapshot)
         else:
-            parts = names_of(made.parts)
+            parts = names_of(snapshot.parts)
             self.store.check_there(parts)
-            self.store.commit(made.number + 1, made.to_bytes())
-            self.store.sweep(parts, made.number + 1)
+            self.store.commit(snapshot.number + 1, snapshot.to_bytes())
+            self.store.sweep(parts, snapshot.number + 1)
 
     def run(self, night: int, users: pa.Array, items: pa.Array, kinds: bytes) -> SeriesState:
         """Make a night, or look up one that is made.
@@ -347,31 +347,31 @@ class SeriesWindow:
           UnavailableError: another process or thread makes a night of this series.
         """
         with self.alone():
-            made, keys, cap = self.begin(night, kinds), Keys(self.key), self.plan.program.cap
+            snapshot, keys, cap = self.begin(night, kinds), Keys(self.key), self.plan.program.cap
             fresh = pc.invert(canonical.is_listed(items, self.known))
-            kept = made.state.kept(users.filter(fresh), items.filter(fresh), keys.pairs, cap, night)
+            kept = snapshot.state.kept(users.filter(fresh), items.filter(fresh), keys.pairs, cap, night)
             digest = self.digest(night, pairs_digest(self.pairs_key, kept), kinds)
-            if night <= made.state.night:
-                if len(made.digests[night - 1]) == _FIRST_DIGEST:
+            if night <= snapshot.state.night:
+                if len(snapshot.digests[night - 1]) == _FIRST_DIGEST:
                     digest = self._first_digest(night, users, items, kinds, keys)
-                self.check_same(made, night, digest)
-                return made.state
-            state = replace(self.whole(made), kinds=kinds or made.state.kinds)
+                self.check_same(snapshot, night, digest)
+                return snapshot.state
+            state = replace(self.whole(snapshot), kinds=kinds or snapshot.state.kinds)
             state = run_kept(self.plan.program, state, kept, keys, self.plan.counts)
-            self.commit(replace(made, state=state, parts=None, digests=(*made.digests, digest)))
+            self.commit(replace(snapshot, state=state, parts=None, digests=(*snapshot.digests, digest)))
             return state
 
-    def begin(self, night: int, kinds: bytes) -> Made:
+    def begin(self, night: int, kinds: bytes) -> Snapshot:
         """What stands before a night is made, or looked up if it is made, without what killed runs have left beside it.
         For who holds the series alone.
 
         Args and errors: as `check_night`.
         """
-        made = self._tidied()
-        self.check_night(made, night, kinds)
-        return made
+        snapshot = self._tidied()
+        self.check_night(snapshot, night, kinds)
+        return snapshot
 
-    def check_night(self, made: Made, night: int, kinds: bytes) -> None:
+    def check_night(self, snapshot: Snapshot, night: int, kinds: bytes) -> None:
         """Refuse a night that is neither made nor the next one, or ids of other types.
 
         Args:
@@ -380,59 +380,59 @@ class SeriesWindow:
         Raises:
           InputError: as `run`, but for the pairs.
         """
-        if kinds and made.state.kinds and kinds != made.state.kinds:
+        if kinds and snapshot.state.kinds and kinds != snapshot.state.kinds:
             raise InputError(OTHER_KINDS)
         self._check_known(kinds)
-        if night <= made.state.night:
+        if night <= snapshot.state.night:
             return
-        self._check_open(made)
+        self._check_open(snapshot)
         if night > self.plan.config.nights:
             raise InputError(
                 f"all {self.plan.config.nights} nights of the series are made; open the next one"
             )
-        if night != made.state.night + 1:
+        if night != snapshot.state.night + 1:
             raise InputError(
-                f"{param('night')}: night {self.plan.config.name_of(made.state.night + 1)} comes next; "
+                f"{param('night')}: night {self.plan.config.name_of(snapshot.state.night + 1)} comes next; "
                 "nights are made in their order, each of them, also where nothing came"
             )
 
-    def check_summed(self, made: Made, night: int) -> None:
+    def check_summed(self, snapshot: Snapshot, night: int) -> None:
         """Refuse to compare the pairs of a made night part by part where its digest is not a sum (`_first_digest`).
 
         Raises:
           InputError: the night was made before states could be in parts.
         """
-        if len(made.digests[night - 1]) == _FIRST_DIGEST:
+        if len(snapshot.digests[night - 1]) == _FIRST_DIGEST:
             raise InputError(
                 f"{param('night')} {self.plan.config.name_of(night)} is out, and was made before nights could be made "
                 "on an engine: only one process can compare its pairs, so give it without an engine "
                 f"({param('runner')})"
             )
 
-    def check_same(self, made: Made, night: int, digest: bytes) -> None:
+    def check_same(self, snapshot: Snapshot, night: int, digest: bytes) -> None:
         """Refuse other pairs for a night that is made.
 
         Raises:
           InputError: the digests differ.
         """
-        if not hmac.compare_digest(digest, made.digests[night - 1]):
+        if not hmac.compare_digest(digest, snapshot.digests[night - 1]):
             raise InputError(
                 f"{param('night')} {self.plan.config.name_of(night)} is out, and was made from "
                 "other pairs; nothing was read into the series"
             )
 
-    def whole(self, made: Made) -> SeriesState:
+    def whole(self, snapshot: Snapshot) -> SeriesState:
         """The state with all users and open items."""
-        if made.parts is None or self.store is None:
-            return made.state
-        return PartFiles(self.store, "").joined(made.parts, made.state)
+        if snapshot.parts is None or self.store is None:
+            return snapshot.state
+        return PartFiles(self.store, "").joined(snapshot.parts, snapshot.state)
 
-    def _tidied(self) -> Made:
+    def _tidied(self) -> Snapshot:
         """What stands, without what killed runs have left beside it."""
-        made = self.made
+        snapshot = self.snapshot
         if self.store is not None:
-            self.store.sweep(names_of(made.parts), made.number)
-        return made
+            self.store.sweep(names_of(snapshot.parts), snapshot.number)
+        return snapshot
 
     def erase(self, users: pa.Array) -> None:
         """Take users (canonical bytes) out of all nights that are still to come.
@@ -442,18 +442,18 @@ class SeriesWindow:
           UnavailableError: another process changes the series.
         """
         with self.alone():
-            made = self._tidied()
-            self._check_open(made)
+            snapshot = self._tidied()
+            self._check_open(snapshot)
             fp = fingerprints(Keys(self.key).pairs.user, pc.unique(users))
-            if made.parts is not None and self.store is not None:
+            if snapshot.parts is not None and self.store is not None:
                 files = PartFiles(self.store, PartFiles.new_attempt())
-                parts = files.without(made.parts, fp, made.state.released_fp)
-                if parts != made.parts:
-                    self.commit(replace(made, parts=parts))
+                parts = files.without(snapshot.parts, fp, snapshot.state.released_fp)
+                if parts != snapshot.parts:
+                    self.commit(replace(snapshot, parts=parts))
                 return
-            state = made.state.without_fp(fp)
-            if len(state.links) < len(made.state.links):
-                self.commit(replace(made, state=state))
+            state = snapshot.state.without_fp(fp)
+            if len(state.links) < len(snapshot.state.links):
+                self.commit(replace(snapshot, state=state))
 
     def close(self) -> None:
         """End the series: no night can be made any more, and what its users brought is removed.
@@ -462,9 +462,9 @@ class SeriesWindow:
           UnavailableError: another process changes the series.
         """
         with self.alone():
-            made = self._tidied()
-            if not made.closed:
-                self.commit(replace(made, state=made.state.public(), parts=None, closed=True))
+            snapshot = self._tidied()
+            if not snapshot.closed:
+                self.commit(replace(snapshot, state=snapshot.state.public(), parts=None, closed=True))
 
     def _check_known(self, kinds: bytes) -> None:
         if kinds and len(self.known) and list(kinds_of(kinds).item) != self.settings["known_kinds"]:
@@ -484,9 +484,9 @@ class SeriesWindow:
                 f"{param('folder')}: the opening of this series was cut short; give dpbeam series open again"
             )
 
-    def _check_open(self, made: Made) -> None:
+    def _check_open(self, snapshot: Snapshot) -> None:
         self.check_paid()
-        if made.closed:
+        if snapshot.closed:
             raise InputError(
                 "the series is closed; open another one, with what this one released as known items"
             )

@@ -56,7 +56,7 @@ class AzureFiles(ObjectFiles):
         """(properties, URL, whether it marks a folder) of all blobs whose URL begins with `prefix`."""
         client, name, before = self._at(prefix)
         shown = ["metadata", *include]
-        for blob in _asked(prefix, lambda: list(client.list_blobs(name_starts_with=name, include=shown))):
+        for blob in _request(prefix, lambda: list(client.list_blobs(name_starts_with=name, include=shown))):
             # Marks of folders: those of a hierarchical namespace, and as consoles leave them.
             notes = {key.lower(): value for key, value in (blob.metadata or {}).items()}
             is_folder = blob.name.endswith("/") or notes.get("hdi_isfolder") == "true"
@@ -69,7 +69,7 @@ class AzureFiles(ObjectFiles):
 
     def folders(self, parent: str, stem: str, file: str) -> list[str]:
         client, name, before = self._at(self.join(parent, stem))
-        names = _asked(parent, lambda: [entry.name for entry in client.walk_blobs(name_starts_with=name)])
+        names = _request(parent, lambda: [entry.name for entry in client.walk_blobs(name_starts_with=name)])
         return sorted(f"{before}/{entry.rstrip('/')}" for entry in names if entry.endswith("/"))
 
     def remove_below(self, path: str) -> None:
@@ -96,7 +96,7 @@ class AzureFiles(ObjectFiles):
         return client.get_blob_client(name)
 
     def state(self, path: str) -> tuple[int, object]:
-        about = _asked(path, self._blob(path).get_blob_properties)
+        about = _request(path, self._blob(path).get_blob_properties)
         return about.size, about.etag
 
     def part(self, path: str, start: int, end: int, version: object) -> bytes:
@@ -104,7 +104,7 @@ class AzureFiles(ObjectFiles):
 
         same = {} if version is None else {"etag": version, "match_condition": MatchConditions.IfNotModified}
         blob = self._blob(path)
-        data: bytes = _asked(path, lambda: blob.download_blob(start, end - start, **same).readall())
+        data: bytes = _request(path, lambda: blob.download_blob(start, end - start, **same).readall())
         if len(data) < end - start:
             raise OSError(errno.EIO, f"ends {end - start - len(data)} bytes too early", path)
         return data
@@ -116,7 +116,7 @@ class AzureFiles(ObjectFiles):
         return AzureObject(self._blob(path), path)
 
     def delete_one(self, path: str) -> None:
-        _asked(path, self._blob(path).delete_blob)
+        _request(path, self._blob(path).delete_blob)
 
 
 class AzureObject(NewObject):
@@ -126,7 +126,7 @@ class AzureObject(NewObject):
         self._blob, self._path = blob, path
 
     def put(self, data: bytes, *, once: bool = False) -> None:
-        _asked(self._path, lambda: self._blob.upload_blob(data, overwrite=not once))
+        _request(self._path, lambda: self._blob.upload_blob(data, overwrite=not once))
 
     def begin(self) -> None:
         pass
@@ -135,14 +135,14 @@ class AzureObject(NewObject):
         # Two writers of the same bytes under one name do not disturb each other, nor does a request that is repeated.
         mark = number.to_bytes(4, "big") + hashlib.sha256(data).digest()
         name = base64.urlsafe_b64encode(mark).decode()
-        _asked(self._path, lambda: self._blob.stage_block(name, data, length=len(data)))
+        _request(self._path, lambda: self._blob.stage_block(name, data, length=len(data)))
         return name
 
     def complete(self, parts: Iterable[str]) -> None:
         from azure.storage.blob import BlobBlock
 
         blocks = [BlobBlock(name) for name in parts]
-        _asked(self._path, lambda: self._blob.commit_block_list(blocks))
+        _request(self._path, lambda: self._blob.commit_block_list(blocks))
 
     def discard(self) -> None:
         """The store does so itself: to take blocks away, something must appear in their place."""
@@ -170,7 +170,7 @@ def _client(host: str | None) -> Any:
         raise OSError(errno.ENOSYS, "az:// needs the extra dpbeam[azure]; install it") from None
     logging.getLogger("azure").setLevel(logging.ERROR)  # each source without credentials is a warning
     settings: dict[str, Any] = {
-        "retry_policy": LinearRetry(retry_total=0),  # the client's own begin with 15 seconds: see `_asked`
+        "retry_policy": LinearRetry(retry_total=0),  # the client's own begin with 15 seconds: see `_request`
         "connection_timeout": 10,
         "read_timeout": 60,
         "max_single_get_size": PART,
@@ -207,7 +207,7 @@ def _client(host: str | None) -> Any:
     return BlobServiceClient(endpoint, credential=credential, **settings)
 
 
-def _asked(path: str, request: Callable[[], ResultT]) -> ResultT:
+def _request(path: str, request: Callable[[], ResultT]) -> ResultT:
     """The answer to a request, which is repeated after faults that pass. Raises OSErrors of few words."""
     from azure.core.exceptions import AzureError
     from requests import RequestException

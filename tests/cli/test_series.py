@@ -734,7 +734,7 @@ def test_dates_are_no_timestamps_on_any_night(place, capsys, first, then):
     assert run(2, *then, files="days.parquet") == 0
     in_python = dpbeam.Series(epsilon=1, delta=1e-6, nights=1)
     in_python.run(pq.read_table("days.parquet"))
-    states = [SeriesWindow.load("f").made.state, in_python._window.made.state]
+    states = [SeriesWindow.load("f").snapshot.state, in_python._window.snapshot.state]
     assert len({state.kinds for state in states}) == 1
 
 

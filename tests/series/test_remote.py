@@ -149,8 +149,8 @@ def test_of_two_runs_at_once_one_makes_the_night(store, monkeypatch):
     window, other = opened(), loaded()
     with window.alone(), pytest.raises(UnavailableError, match="another run of the series in 's3://bucket"):
         run(other, 1)
-    assert other.made.state.night == 0
-    assert released(run(other, 1)) == released(window.made.state)
+    assert other.snapshot.state.night == 0
+    assert released(run(other, 1)) == released(window.snapshot.state)
 
 
 @pytest.mark.parametrize("nights", [1, 2, 3])
@@ -232,13 +232,13 @@ def test_the_front_door(store):
 def test_what_was_closed_or_erased_is_in_no_object(store):
     window = opened()
     run(window, 1)
-    state = window.made.state
+    state = window.snapshot.state
     window.erase(pa.array([b"user 1", b"user 2"], pa.large_binary()))
     assert held(store)["state-00000001"] == 0
     run(window, 2)
     window.close()
     data = b"".join(store.objects.values())
-    still = set(state.items.to_pylist()) - set(window.made.state.released.to_pylist())
+    still = set(state.items.to_pylist()) - set(window.snapshot.state.released.to_pylist())
     assert still and not any(item in data for item in still)
     assert state.user_fp.tobytes() not in data
 
@@ -247,7 +247,7 @@ def test_an_encrypted_folder_holds_nothing_that_tells(store, monkeypatch):
     monkeypatch.setenv(FOLDER_KEY, "5e" * 32)
     window = opened(encrypt=True)
     run(window, 1)
-    state = loaded().made.state
+    state = loaded().snapshot.state
     data = b"".join(store.objects.values())
     for secret in (window.key.secret_bytes(), *state.items.to_pylist(), state.accumulators["z"].tobytes()):
         assert secret not in data

@@ -73,9 +73,9 @@ def test_nights_on_an_engine_and_in_a_process_are_the_same(tmp_path, ways):
             on_engine(tmp_path / "f", number, pairs)
         else:
             in_process(window, number, pairs)
-        state = window.whole(window.made)
+        state = window.whole(window.snapshot)
         same(state, expected)
-        assert window.made.digests == memory.made.digests
+        assert window.snapshot.digests == memory.snapshot.digests
     assert len(released(state)) > 3
 
 
@@ -94,7 +94,7 @@ def test_a_step_that_an_engine_makes_again_is_charged_once(tmp_path, monkeypatch
     for number, pairs in enumerate(nights, start=1):
         on_engine(tmp_path / "f", number, pairs)
     window = SeriesWindow.load(str(tmp_path / "f"))
-    same(window.whole(window.made), expected[-1])
+    same(window.whole(window.snapshot), expected[-1])
     assert 0 < expected[-1].energy.min() < FULL
 
 
@@ -123,17 +123,17 @@ def test_erased_users_and_late_items_and_counts(tmp_path):
         expected = in_process(memory, number, pairs)
         on_engine(tmp_path / "f", number, pairs)
         window = SeriesWindow.load(str(tmp_path / "f"))
-        same(window.whole(window.made), expected)
+        same(window.whole(window.snapshot), expected)
         if number in (1, 2):
-            before = window.made.number
+            before = window.snapshot.number
             memory.erase(gone), window.erase(gone)
-            same(window.whole(window.made), memory.made.state)
-            assert window.made.number == before + 1
+            same(window.whole(window.snapshot), memory.snapshot.state)
+            assert window.snapshot.number == before + 1
             window.erase(gone)  # nobody is left to be erased
-            assert window.made.number == before + 1
+            assert window.snapshot.number == before + 1
     assert len(released(expected)) > 3 and expected.released_count.any()
     window.close(), memory.close()
-    same(window.made.state, memory.made.state)
+    same(window.snapshot.state, memory.snapshot.state)
     assert not any(name.startswith("part-") for name in os.listdir(tmp_path / "f"))
 
 
@@ -147,8 +147,8 @@ def test_parts_become_more_and_never_fewer(tmp_path):
         expected = in_process(memory, number + 1, nights[number])
         on_engine(tmp_path / "f", number + 1, nights[number], num_blocks=blocks, num_shards=shards)
         window = SeriesWindow.load(str(tmp_path / "f"))
-        assert (len(window.made.parts.blocks), len(window.made.parts.shards)) == becomes
-        same(window.whole(window.made), expected)
+        assert (len(window.snapshot.parts.blocks), len(window.snapshot.parts.shards)) == becomes
+        same(window.whole(window.snapshot), expected)
 
 
 def test_a_user_of_many_items_is_cut_alike(tmp_path):
@@ -160,7 +160,7 @@ def test_a_user_of_many_items_is_cut_alike(tmp_path):
         expected = in_process(memory, number, pairs)
         on_engine(tmp_path / "f", number, pairs)
         window = SeriesWindow.load(str(tmp_path / "f"))
-        same(window.whole(window.made), expected)
+        same(window.whole(window.snapshot), expected)
     assert expected.used.max() == 6
 
 
@@ -216,13 +216,13 @@ def test_a_night_that_was_killed_is_made_by_the_next(tmp_path, monkeypatch, plac
     assert any(name.startswith("work-") for name in left)
     assert {name: (folder / name).read_bytes() for name in before} == before
     window = SeriesWindow.load(str(folder))
-    assert window.made.state.night == 1  # nothing of it counts
-    same(window.whole(window.made), memory.made.state)
+    assert window.snapshot.state.night == 1  # nothing of it counts
+    same(window.whole(window.snapshot), memory.snapshot.state)
     on_engine(folder, 2, nights[1]), in_process(memory, 2, nights[1])
     window = SeriesWindow.load(str(folder))
-    same(window.whole(window.made), memory.made.state)
+    same(window.whole(window.snapshot), memory.snapshot.state)
     kept = {name for name in os.listdir(folder) if name.startswith(("part-", "work-"))}
-    assert kept == set(window.made.parts.names)
+    assert kept == set(window.snapshot.parts.names)
 
 
 def test_erasure_removes_what_a_killed_night_has_left(tmp_path, monkeypatch):
@@ -235,7 +235,7 @@ def test_erasure_removes_what_a_killed_night_has_left(tmp_path, monkeypatch):
     window = SeriesWindow.load(str(folder))
     window.erase(pa.array([b"nobody that is here"], pa.large_binary()))
     kept = {name for name in os.listdir(folder) if name.startswith(("part-", "work-"))}
-    assert kept == set(window.made.parts.names)
+    assert kept == set(window.snapshot.parts.names)
 
 
 def test_one_makes_a_night_at_a_time_and_a_state_once(tmp_path):
@@ -251,7 +251,7 @@ def test_one_makes_a_night_at_a_time_and_a_state_once(tmp_path):
         with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
             _ = pipeline | beam.Create(batches(nights[0])) | night
         # Somebody who takes no notice of locks was faster.
-        night._window.store.commit(1, night._window.made.to_bytes())
+        night._window.store.commit(1, night._window.snapshot.to_bytes())
         with pytest.raises(UnavailableError, match="was faster"):
             night.commit()
 
@@ -277,7 +277,7 @@ def test_ids_of_other_types_and_a_place_out_of_reach_are_refused(tmp_path):
         pass
     with pytest.raises(ValueError, match="inside of its context"):
         _ = beam.Pipeline() | SeriesNight(str(folder))
-    assert SeriesWindow.load(str(folder)).made.state.night == 1
+    assert SeriesWindow.load(str(folder)).snapshot.state.night == 1
 
 
 def night_of(folder, *came: pa.RecordBatch) -> bool:
@@ -296,7 +296,9 @@ def test_types_are_those_of_the_schema_whether_or_not_a_user_came(tmp_path):
     integers = pa.RecordBatch.from_pydict({"user": pa.array([1]), "item": pa.array([1])})
     no_type = pa.RecordBatch.from_pydict({"user": pa.nulls(0), "item": pa.nulls(0)})
     assert not night_of(folder, no_type) and not night_of(folder, integers[:0])
-    assert SeriesWindow.load(str(folder)).made.state.kinds == Kinds("int", ("int",)).metadata()[METADATA_KEY]
+    assert (
+        SeriesWindow.load(str(folder)).snapshot.state.kinds == Kinds("int", ("int",)).metadata()[METADATA_KEY]
+    )
     with pytest.raises(Exception, match="other types than on earlier nights"):
         night_of(folder, batches([("user 1", "item 1")])[0][:0])
     assert night_of(folder, integers, no_type)
@@ -306,7 +308,7 @@ def test_a_part_that_was_changed_is_refused(tmp_path):
     nights, folder = random_nights(9), tmp_path / "f"
     SeriesWindow.open(config(), RunKey.insecure_fixed("j"), folder=str(folder))
     on_engine(folder, 1, nights[0])
-    name = next(name for name in SeriesWindow.load(str(folder)).made.parts.blocks if name)
+    name = next(name for name in SeriesWindow.load(str(folder)).snapshot.parts.blocks if name)
     data = (folder / name).read_bytes()
     (folder / name).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     with pytest.raises(Exception, match="is not what the series wrote"):
@@ -314,7 +316,7 @@ def test_a_part_that_was_changed_is_refused(tmp_path):
     os.remove(folder / name)
     with pytest.raises(InputError, match="is gone"):
         in_process(SeriesWindow.load(str(folder)), 2, nights[1])
-    assert SeriesWindow.load(str(folder)).made.state.night == 1
+    assert SeriesWindow.load(str(folder)).snapshot.state.night == 1
 
 
 def test_parts_may_lie_on_a_store(monkeypatch):
@@ -326,9 +328,9 @@ def test_parts_may_lie_on_a_store(monkeypatch):
         expected = in_process(memory, number, pairs)
         on_engine(place, number, pairs)
         window = SeriesWindow.load(place)
-        same(window.whole(window.made), expected)
+        same(window.whole(window.snapshot), expected)
         there = {url.rpartition("/")[2] for url in store.objects if "part-" in url or "work-" in url}
-        assert there == set(window.made.parts.names)
+        assert there == set(window.snapshot.parts.names)
     window.close()
     assert not any("part-" in url for url in store.objects)
 
@@ -339,15 +341,15 @@ def test_who_lost_the_folder_without_knowing_removes_no_parts(monkeypatch):
     SeriesWindow.open(config(), RunKey.insecure_fixed("k"), folder=place)
     on_engine(place, 1, nights[0])
     woken = SeriesWindow.load(place)
-    before = woken.made
+    before = woken.snapshot
     on_engine(place, 2, nights[1])
     with pytest.raises(UnavailableError, match="was faster"):
         woken.store.sweep(before.parts.names, before.number)  # as it would have, had it not stood still
     window = SeriesWindow.load(place)
-    expected = window.whole(window.made)
+    expected = window.whole(window.snapshot)
     with pytest.raises(UnavailableError, match="was faster"):  # and the other way round: its parts are gone
-        window.commit(replace(window.made, parts=before.parts))
-    same(SeriesWindow.load(place).whole(window.made), expected)
+        window.commit(replace(window.snapshot, parts=before.parts))
+    same(SeriesWindow.load(place).whole(window.snapshot), expected)
 
 
 def test_a_part_of_other_pairs_under_the_same_name_is_refused(tmp_path):

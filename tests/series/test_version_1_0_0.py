@@ -60,7 +60,7 @@ def items(night: int) -> set[int]:
 
 
 def test_the_folder_is_of_that_version():
-    digests = SeriesWindow.load(str(FOLDER)).made.digests
+    digests = SeriesWindow.load(str(FOLDER)).snapshot.digests
     assert [len(digest) for digest in digests] == [32, 32]  # later ones have 33 bytes
 
 
@@ -100,5 +100,5 @@ def test_the_next_night_goes_on(place, capsys, engine):
     for night, other in ((1, 2), (3, 1)):
         assert run(night, pairs=other) == 2
         assert "was made from other pairs" in capsys.readouterr().err
-    digests = SeriesWindow.load("f").made.digests
+    digests = SeriesWindow.load("f").snapshot.digests
     assert [len(digest) for digest in digests] == [32, 32, 33]

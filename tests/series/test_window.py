@@ -63,22 +63,22 @@ def test_with_a_folder_and_without_it_the_same_goes_out(tmp_path):
 def test_the_same_night_again_gives_the_same(tmp_path, stored):
     window = opened(tmp_path / "s" if stored else None)
     run(window, 1), run(window, 2)
-    before = window.made.to_bytes()
+    before = window.snapshot.to_bytes()
     again = run(window, 1, NIGHTS[0][::-1] + NIGHTS[0][:3])  # the order of rows is no other input
-    assert window.made.to_bytes() == before and released(again) == released(window.made.state)
+    assert window.snapshot.to_bytes() == before and released(again) == released(window.snapshot.state)
 
 
 @pytest.mark.parametrize("stored", [True, False])
 def test_other_pairs_for_a_night_that_is_out_are_refused(tmp_path, stored):
     window = opened(tmp_path / "s" if stored else None)
     run(window, 1), run(window, 2)
-    before = window.made.to_bytes()
+    before = window.snapshot.to_bytes()
     for pairs in (NIGHTS[0][1:], [*NIGHTS[0], ("stranger", "item 1")], NIGHTS[1], []):
         with pytest.raises(InputError, match="night 1 is out, and was made from other pairs"):
             run(window, 1, pairs)
     with pytest.raises(InputError, match="other types"):
         window.run(3, *arrays(NIGHTS[2]), b"integers")
-    assert window.made.to_bytes() == before
+    assert window.snapshot.to_bytes() == before
 
 
 def test_nights_come_in_their_order_and_end():
@@ -95,13 +95,13 @@ def test_of_two_runs_at_once_one_wins(tmp_path):
     window, other = opened(tmp_path / "s"), SeriesWindow.load(str(tmp_path / "s"))
     with window.store.locked(), pytest.raises(UnavailableError, match="another run of the series"):
         run(other, 1)
-    assert other.made.state.night == 0
+    assert other.snapshot.state.night == 0
     # Also where locks are of no use: a state of a number exists once.
     run(window, 1)
     number = window.store.number
     with pytest.raises(UnavailableError, match="was faster"):
         other.store.commit(number, b"something else")
-    assert released(run(other, 1)) == released(window.made.state)
+    assert released(run(other, 1)) == released(window.snapshot.state)
 
 
 def in_the_middle(monkeypatch, call) -> list:
@@ -127,7 +127,7 @@ def test_of_two_threads_one_makes_the_night(tmp_path, monkeypatch, stored):
     assert re.search(
         "another (thread is at work on this series|run of the series .* is under way)", str(ends[0])
     )
-    assert window.made.to_bytes() == replace(window.made, state=state).to_bytes()
+    assert window.snapshot.to_bytes() == replace(window.snapshot, state=state).to_bytes()
     run(window, 2)  # the other thread holds nothing
 
 
@@ -151,11 +151,11 @@ def test_a_forked_process_makes_no_night_beside_this_one(tmp_path, stored):
 @pytest.mark.parametrize("stored", [True, False])
 def test_a_change_follows_the_one_that_it_knows(tmp_path, stored):
     window = opened(tmp_path / "s" if stored else None)
-    before = window.made
+    before = window.snapshot
     run(window, 1)
     with pytest.raises(UnavailableError, match="was faster"):
         window.commit(before)
-    assert window.made.state.night == window.made.number == 1
+    assert window.snapshot.state.night == window.snapshot.number == 1
 
 
 class KilledError(BaseException):
@@ -263,7 +263,7 @@ def test_other_software_makes_no_night_of_a_window(tmp_path, name, monkeypatch):
     again = SeriesWindow.load(str(tmp_path / "s"))
     with pytest.raises(InputError, match=f"was opened with another {name}"):
         run(again, 2)
-    assert released(run(again, 1)) == released(window.made.state)  # what is stored is served
+    assert released(run(again, 1)) == released(window.snapshot.state)  # what is stored is served
     again.close()
 
 
@@ -287,7 +287,7 @@ class TestEncrypted:
     def test_the_same_goes_out_and_no_file_holds_what_it_knows(self, folder, tmp_path):
         window = SeriesWindow.load(folder)
         assert window.encrypted
-        state = window.made.state
+        state = window.snapshot.state
         secrets = [window.key.secret_bytes(), *state.items.to_pylist()]
         secrets += [state.item_fp.tobytes(), state.accumulators["z"].tobytes()]
         run(opened(tmp_path / "plain"), 1)
@@ -327,7 +327,7 @@ class TestEncrypted:
             with pytest.raises(InputError, match="or the private folder was changed"):
                 SeriesWindow.load(folder)
         path.write_text(json.dumps(settings))
-        assert SeriesWindow.load(folder).made.state.night == 1
+        assert SeriesWindow.load(folder).snapshot.state.night == 1
 
     def test_a_folder_of_before_the_settings_were_bound_goes_on(self, folder, monkeypatch):
         window = SeriesWindow.load(folder)
@@ -385,7 +385,7 @@ def test_a_closed_series_makes_no_night_and_holds_no_users(tmp_path):
         run(window, 3)
     with pytest.raises(InputError, match="the series is closed"):
         window.erase(pa.array([b"user 1"], pa.large_binary()))
-    made = SeriesWindow.load(str(tmp_path / "s")).made
+    made = SeriesWindow.load(str(tmp_path / "s")).snapshot
     assert released(made.state) == released(state) == released(run(window, 1))
     assert len(made.state.user_fp) == len(made.state.items) == 0
 
@@ -395,11 +395,11 @@ def test_what_an_erasure_took_is_in_no_file(tmp_path):
     window = opened(tmp_path / "s")
     run(window, 1)
     users = pa.array([b"user 1", b"user 2", b"never seen"], pa.large_binary())
-    pairs = len(window.made.state.links)
+    pairs = len(window.snapshot.state.links)
     window.erase(users)
-    assert len(window.made.state.links) < pairs
+    assert len(window.snapshot.state.links) < pairs
     assert sorted(n for n in os.listdir(tmp_path / "s") if n.startswith("state")) == ["state-00000002"]
-    assert released(run(window, 1)) == released(window.made.state)  # its stored result is served
+    assert released(run(window, 1)) == released(window.snapshot.state)  # its stored result is served
 
 
 @pytest.fixture

@@ -151,7 +151,7 @@ def look() -> dict[str, Any]:
                 files[str(path)] = "folder"
     if any(name.startswith("f/part-") for name in files):
         window = window_module.SeriesWindow.load("f")
-        if (made := window.made).parts is not None:
+        if (made := window.snapshot).parts is not None:
             whole = replace(made, state=window.whole(made), parts=None)
             files[f"f/state-{made.number:08}"] = whole.to_bytes().hex()
     account = BudgetStore("acc.db").account("logs")
