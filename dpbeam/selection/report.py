@@ -48,14 +48,16 @@ def plan_report(plan: SelectionPlan, degrees: Sequence[int] | None = None) -> di
 
 
 def even_chance(report: Mapping[str, Any]) -> str:
-    """How many users an item needs, by how many items each of them has, from `plan_report`."""
-    one, *several = (
-        "never released" if row["users_0.5"] is None else row["users_0.5"] for row in report["users_needed"]
-    )
-    more = [
-        f", {users} with {row['items_per_user']}" for users, row in zip(several, report["users_needed"][1:])
+    """How many users an item needs, by how many items each of them has, from `plan_report`; empty where it has none."""
+    needed = [
+        ("never released" if row["users_0.5"] is None else row["users_0.5"], row["items_per_user"])
+        for row in report["users_needed"]
     ]
-    return f"users for an even chance of release: {one} with 1 item each{''.join(more)}"
+    if not needed:
+        return ""
+    (users, items), *several = needed
+    more = [f", {users} with {items}" for users, items in several]
+    return f"users for an even chance of release: {users} with {items} item{'s' * (items > 1)} each{''.join(more)}"
 
 
 def _round(plan: SelectionPlan, index: int) -> dict[str, Any]:

@@ -14,7 +14,8 @@ def shown_selection(report: Mapping[str, Any]) -> Iterator[Shown]:
     from dpbeam.selection.report import even_chance
 
     yield f"{report['method']}  epsilon {report['epsilon']:g}  delta {report['delta']:g}"
-    yield even_chance(report)
+    if chance := even_chance(report):
+        yield chance
     if "recommended" in report:
         yield recommendation(report["recommended"])
     yield _needed(report)

@@ -50,6 +50,8 @@ TOOLS = (
     "polars",
     "warcio",
     "pyiceberg[sql-sqlite]",
+    "markdown-it-py",
+    "fsspec",
 )
 
 pytestmark = [pytest.mark.engines, pytest.mark.slow]

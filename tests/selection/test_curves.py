@@ -6,7 +6,8 @@ import pytest
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.curves import curves, draw_plan
 from dpbeam.selection.plan import make_plan
-from dpbeam.selection.report import plan_report
+from dpbeam.selection.report import even_chance, plan_report
+from dpbeam.selection.shown import shown_selection
 from dpbeam.selectors.registry import selectors
 
 
@@ -36,3 +37,16 @@ def test_the_figure_names_its_curves_and_is_the_same_again():
     for text in ("limit of any algorithm", "100 items per user", "basic, epsilon 1, delta 1e-05, D0 100"):
         assert f">{text}<" in svg.decode()
     assert draw_plan(plan, report, "png").startswith(b"\x89PNG")
+
+
+def test_an_even_chance_names_the_items_that_were_asked_about():
+    plan = make_plan(SelectionConfig(1.0, 1e-5, "basic", max_items_per_user=5))
+    for degrees, told in (([3, 5], "{} with 3 items each, {} with 5"), ([1], "{} with 1 item each")):
+        report = plan_report(plan, degrees)
+        users = [row["users_0.5"] for row in report["users_needed"]]
+        words = "users for an even chance of release: " + told.format(*users)
+        assert even_chance(report) == list(shown_selection(report))[1] == words
+    report = plan_report(plan, [10**24])  # more than anybody keeps
+    assert even_chance(report) == "" and not any(
+        "even chance" in str(line) for line in shown_selection(report)
+    )

@@ -135,8 +135,8 @@ def look() -> dict[str, Any]:
     files: dict[str, Any] = {}
     for folder in ("f", "out"):
         for path in sorted(pathlib.Path(folder).rglob("*")):
-            # Of the note of a commit, which has names alone; and the empty file of a lock.
-            if path.name.startswith(".tmp-") or path.name.endswith(LOCK_SUFFIX):
+            # Of the note of a commit, which has names alone; and the empty files of locks.
+            if path.name.startswith(".tmp-") or path.name.endswith(LOCK_SUFFIX) or str(path) == "f/lock":
                 continue
             if path.suffix == ".json" and folder == "out" and "staging" not in str(path):
                 ledger = json.loads(path.read_text())
