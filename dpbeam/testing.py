@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dpbeam.storage.files import Files, HeldError, NewFile
+from dpbeam.storage.files import Files, HeldError, NewFile, Put
 
 _LARGE = 20 << 20  # more than one part of an upload
 
@@ -138,7 +138,7 @@ class StoreContract:
         files, folder = self._new()
         for name in ("key", "a", "z"):
             _write(files, files.join(folder, name), b"x")
-        late = files.put(files.join(folder, "b"), make_folder=False, beside="key")
+        late = files.put(files.join(folder, "b"), Put(make_folder=False, beside="key"))
         late.write(b"late")
         assert files.remove_folder(folder, first="key") is None
         assert files.remove_folder(folder, first="key") is None

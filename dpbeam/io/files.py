@@ -29,6 +29,7 @@ from dpbeam.io.paths import (
     scheme_of,
 )
 from dpbeam.storage import FileSystems
+from dpbeam.storage.files import PLAIN, Put
 from dpbeam.storage.reasons import is_passing, missing_filesystem, reason, refusal
 
 
@@ -143,16 +144,9 @@ def _any_file(pattern: str) -> bool:
         return False
 
 
-def write_atomically(
-    path: str,
-    write: Callable[[BinaryIO], object],
-    *,
-    make_folder: bool = True,
-    beside: str | None = None,
-    temporary_in: str | None = None,
-) -> None:
-    """Write a file that appears whole or not at all; an existing one is replaced. Arguments as of `Files.put`."""
-    new = FileSystems.put(path, make_folder=make_folder, beside=beside, temporary_in=temporary_in)
+def write_atomically(path: str, write: Callable[[BinaryIO], object], how: Put = PLAIN) -> None:
+    """Write a file that appears whole or not at all; an existing one is replaced."""
+    new = FileSystems.put(path, how)
     with naming_file(path), new as file:
         write(cast(BinaryIO, file))
 

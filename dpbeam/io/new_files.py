@@ -21,7 +21,7 @@ from dpbeam.errors import InputError, UnavailableError
 from dpbeam.io.lock import LOCK_SUFFIX
 from dpbeam.io.paths import STDIN, absolute, is_folder, is_pipe, is_wild, local_path, scheme_of
 from dpbeam.storage import FileSystems
-from dpbeam.storage.files import NotOnceError
+from dpbeam.storage.files import NotOnceError, Put
 
 LEDGER_SUFFIX = ".ledger.json"
 COMMIT_SUFFIX = ".commit.json"
@@ -174,7 +174,7 @@ class NewFile(str):
                 return
             if os.path.lexists(self):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self)
-        with FileSystems.put(self, private=private) as file:
+        with FileSystems.put(self, Put(private=private)) as file:
             file.write(data)
 
 

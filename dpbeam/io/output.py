@@ -48,6 +48,7 @@ from dpbeam.io.output_formats import SHARD_NAME, shard_name
 from dpbeam.io.paths import WILDCARDS, absolute, is_folder, local_path, scheme_of
 from dpbeam.io.released import describe, sha256_of
 from dpbeam.storage import FileSystems
+from dpbeam.storage.files import Put
 from dpbeam.storage.reasons import reason, refusal
 
 _LEDGER = "dpbeam ledger"
@@ -391,7 +392,7 @@ class OutputTarget:
         journal = {"format": _COMMIT, "files": names, "staging": os.path.basename(self.staging)}
         text = json.dumps(journal, indent=2).encode()
         # Whoever dies before it is there leaves nothing beside the output.
-        write_atomically(self._journal_path, lambda file: file.write(text), temporary_in=self.staging)
+        write_atomically(self._journal_path, lambda file: file.write(text), Put(temporary_in=self.staging))
         self._flush_names()
         return journal
 

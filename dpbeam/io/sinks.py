@@ -32,6 +32,7 @@ from dpbeam.randomness import fingerprints
 from dpbeam.selection.columns import ARROW_TYPES, released_columns
 from dpbeam.selection.config import WEIGHT
 from dpbeam.storage import FileSystems
+from dpbeam.storage.files import Put
 
 ITEMS_PER_SHARD = 5_000_000
 BYTES_PER_SHARD = 256_000_000  # of items as written: a worker sorts a shard in memory
@@ -209,7 +210,7 @@ def stage(folder: str, shard: int, num_shards: int, format: str, write: Callable
       OSError: the folder is gone, as after the end of the run: a late worker must not bring it back.
     """
     path = FileSystems.join(folder, f"shard-{shard_name(shard, num_shards, format)}")
-    write_atomically(path, write, make_folder=False, beside=owner.FILE)
+    write_atomically(path, write, Put(make_folder=False, beside=owner.FILE))
     return path
 
 

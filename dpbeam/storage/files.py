@@ -6,6 +6,7 @@ import contextlib
 import errno
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
 
 #: Number of the errors of a store that does not answer, or only that it cannot: it may do better a minute later.
@@ -41,6 +42,31 @@ class NewFile(Protocol):
     def __enter__(self) -> Any: ...
 
     def __exit__(self, kind: object, error: object, trace: object) -> None: ...
+
+
+@dataclass(frozen=True)
+class Put:
+    """How a new file is made.
+
+    Attributes:
+      make_folder: make a folder that is missing; otherwise that is an error, where there are folders.
+      beside: name of another file of the folder. Where it is not there, and there are no folders, closing raises
+        FileNotFoundError: it is the first that goes with a folder, and a late writer must not bring that back.
+      private: for its owner alone, on this machine, whatever the umask.
+      durable: see `Files`; without it a power cut may leave the file empty.
+      same: an earlier file holds the same, and may stay.
+      temporary_in: where it is written until it is whole, if not beside it, in a folder of the same filesystem.
+    """
+
+    make_folder: bool = True
+    beside: str | None = None
+    private: bool = False
+    durable: bool = True
+    same: bool = False
+    temporary_in: str | None = None
+
+
+PLAIN = Put()
 
 
 class Files(ABC):
@@ -92,28 +118,8 @@ class Files(ABC):
         """
 
     @abstractmethod
-    def put(
-        self,
-        path: str,
-        *,
-        make_folder: bool = True,
-        beside: str | None = None,
-        private: bool = False,
-        durable: bool = True,
-        same: bool = False,
-        temporary_in: str | None = None,
-    ) -> NewFile:
-        """A new file, whole once it is closed; `abort`, an exception and the garbage collector give it up.
-
-        Args:
-          make_folder: make a folder that is missing; otherwise that is an error, where there are folders.
-          beside: name of another file of the folder. Where it is not there, and there are no folders, closing raises
-            FileNotFoundError: it is the first that goes with a folder, and a late writer must not bring that back.
-          private: for its owner alone, on this machine, whatever the umask.
-          durable: see the class; without it a power cut may leave the file empty.
-          same: an earlier file holds the same, and may stay.
-          temporary_in: where it is written until then, if not beside it, in a folder of the same filesystem.
-        """
+    def put(self, path: str, how: Put = PLAIN) -> NewFile:
+        """A new file, whole once it is closed; `abort`, an exception and the garbage collector give it up."""
 
     @abstractmethod
     def put_once(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, BinaryIO, ParamSpec, TypeVar, cast
 
-from dpbeam.storage.files import Files, NewFile
+from dpbeam.storage.files import PLAIN, Files, NewFile, Put
 from dpbeam.storage.local import LocalFiles
 
 #: The module of files elsewhere, which imports Beam.
@@ -76,25 +76,8 @@ class FileSystems:
 
     @staticmethod
     @_os_errors
-    def put(
-        path: str,
-        *,
-        make_folder: bool = True,
-        beside: str | None = None,
-        private: bool = False,
-        durable: bool = True,
-        same: bool = False,
-        temporary_in: str | None = None,
-    ) -> NewFile:
-        return FileSystems.at(path).put(
-            path,
-            make_folder=make_folder,
-            beside=beside,
-            private=private,
-            durable=durable,
-            same=same,
-            temporary_in=temporary_in,
-        )
+    def put(path: str, how: Put = PLAIN) -> NewFile:
+        return FileSystems.at(path).put(path, how)
 
     @staticmethod
     @_os_errors

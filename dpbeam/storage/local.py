@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from dpbeam.disk import NO_LINKS, Writer, flush, flush_folders, naming_file
 from dpbeam.signals import deferring
-from dpbeam.storage.files import Files, HeldError, NoLocksError, NotOnceError
+from dpbeam.storage.files import PLAIN, Files, HeldError, NoLocksError, NotOnceError, Put
 
 #: What the name of a folder ends with while it is emptied: who may still write to it then finds no folder.
 REMOVED = ".removed"
@@ -41,20 +41,10 @@ class LocalFiles(Files):
         os.mkdir(path, 0o700)
         os.chmod(path, 0o700)  # whatever the umask
 
-    def put(
-        self,
-        path: str,
-        *,
-        make_folder: bool = True,
-        beside: str | None = None,
-        private: bool = False,
-        durable: bool = True,
-        same: bool = False,
-        temporary_in: str | None = None,
-    ) -> Writer:
-        if make_folder:
+    def put(self, path: str, how: Put = PLAIN) -> Writer:
+        if how.make_folder:
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        return Writer(path, private=private, durable=durable, temporary_in=temporary_in)
+        return Writer(path, private=how.private, durable=how.durable, temporary_in=how.temporary_in)
 
     def put_once(
         self, path: str, data: bytes, *, make_folder: bool = False, private: bool = True, durable: bool = True

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from dpbeam.storage.files import UNAVAILABLE
+from dpbeam.storage.files import PLAIN, UNAVAILABLE, Put
 from dpbeam.storage.remote import PART, RemoteFiles, Upload, check_beside
 
 _UPLOADS_AT_ONCE = 4
@@ -34,18 +34,8 @@ class ObjectFiles(RemoteFiles):
         """The requests that make a large object in parts."""
         return _InMemory(self, path)
 
-    def put(
-        self,
-        path: str,
-        *,
-        make_folder: bool = True,
-        beside: str | None = None,
-        private: bool = False,
-        durable: bool = True,
-        same: bool = False,
-        temporary_in: str | None = None,
-    ) -> Writer:
-        return Writer(self.new_object(path), lambda: check_beside(self, path, beside))
+    def put(self, path: str, how: Put = PLAIN) -> Writer:
+        return Writer(self.new_object(path), lambda: check_beside(self, path, how.beside))
 
     def _make(self, path: str, data: bytes) -> None:
         try:

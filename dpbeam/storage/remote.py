@@ -22,7 +22,7 @@ from apache_beam.io.filesystem import FileSystem
 
 from dpbeam.disk import BEING_WRITTEN
 from dpbeam.storage import lease
-from dpbeam.storage.files import Files, NewFile
+from dpbeam.storage.files import PLAIN, Files, NewFile, Put
 
 #: How often a request is tried.
 ATTEMPTS = 8
@@ -265,18 +265,8 @@ class RenamingFiles(Files):
     def move(self, source: str, target: str) -> None:
         """Rename; raises OSError where the target is there and is not replaced."""
 
-    def put(
-        self,
-        path: str,
-        *,
-        make_folder: bool = True,
-        beside: str | None = None,
-        private: bool = False,
-        durable: bool = True,
-        same: bool = False,
-        temporary_in: str | None = None,
-    ) -> NewFile:
-        return _Renamed(self, path, beside, same, temporary_in or self.split(path)[0])
+    def put(self, path: str, how: Put = PLAIN) -> NewFile:
+        return _Renamed(self, path, how)
 
     def rename(self, source: str, target: str) -> None:
         try:
@@ -289,16 +279,13 @@ class RenamingFiles(Files):
 
 
 class _Renamed(Upload):
-    """A new file, as of `Files.put`.
+    """A new file, as of `Files.put`."""
 
-    Args:
-      folder: where it lies until it is whole.
-    """
-
-    def __init__(self, files: RenamingFiles, path: str, beside: str | None, same: bool, folder: str):
+    def __init__(self, files: RenamingFiles, path: str, how: Put):
         super().__init__()
-        self._files, self._path, self._beside, self._same = files, path, beside, same
-        self._temporary, self._renamed = files.join(folder, f"{BEING_WRITTEN}{uuid.uuid4().hex}"), False
+        self._files, self._path, self._how, self._renamed = files, path, how, False
+        folder = how.temporary_in or files.split(path)[0]
+        self._temporary = files.join(folder, f"{BEING_WRITTEN}{uuid.uuid4().hex}")
         self._inner = files.create(self._temporary)
 
     def write(self, data: Any) -> int:
@@ -307,12 +294,12 @@ class _Renamed(Upload):
 
     def _finish(self) -> None:
         self._inner.close()
-        check_beside(self._files, self._path, self._beside)
+        check_beside(self._files, self._path, self._how.beside)
         try:
-            (self._files.move if self._same else self._files.rename)(self._temporary, self._path)
+            (self._files.move if self._how.same else self._files.rename)(self._temporary, self._path)
             self._renamed = True
         except OSError:
-            if not self._same or not self._files.exists(self._path):
+            if not self._how.same or not self._files.exists(self._path):
                 raise
 
     def _drop(self) -> None:

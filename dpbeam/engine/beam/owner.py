@@ -12,6 +12,7 @@ import json
 from dataclasses import asdict, replace
 
 from dpbeam.storage import FileSystems
+from dpbeam.storage.files import Put
 from dpbeam.storage.processes import Owner
 
 #: How the names of run folders begin.
@@ -45,9 +46,8 @@ def unmark(folder: str) -> None:
 
 def _write(folder: str, owner: Owner) -> None:
     # After a power cut nobody is at work in any folder: it need not be on the disk.
-    with FileSystems.put(
-        FileSystems.join(folder, FILE), make_folder=False, private=True, durable=False
-    ) as file:
+    how = Put(make_folder=False, private=True, durable=False)
+    with FileSystems.put(FileSystems.join(folder, FILE), how) as file:
         file.write(json.dumps(asdict(owner)).encode())
 
 

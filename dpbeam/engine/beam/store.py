@@ -28,7 +28,7 @@ from dpbeam.kernels.columns import Columns, Encodable, decode, encode
 from dpbeam.kernels.kept import KeptItems
 from dpbeam.randomness import Once, RunKey
 from dpbeam.storage import FileSystems, files
-from dpbeam.storage.files import NotOnceError
+from dpbeam.storage.files import NotOnceError, Put
 
 _BOUND, _WRITER = "bound-", "writer of "
 _OF_KEY = f"{_BOUND}{_WRITER}{owner.KEY}."  # who writes the key, which is the first of the other files
@@ -269,14 +269,14 @@ class NewFile:
     def write(self, data: bytes) -> tuple[int, int]:
         """Append; returns where the data lie: their offset, and how many bytes of the file they take."""
         if self._file is None:
-            self._file = FileSystems.put(
-                self._path,
+            how = Put(
                 make_folder=False,
                 beside=None if self._name.startswith((owner.KEY, _OF_KEY)) else owner.KEY,
                 private=True,
                 durable=self._store.durable,
                 same=True,
             )
+            self._file = FileSystems.put(self._path, how)
         begin = self._size
         pieces = (data,) if self._seal is None else self._seal.pieces(self._name, begin, data)
         with naming_file(self._path):
