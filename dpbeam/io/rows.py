@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpbeam.errors import InputError, advice
-from dpbeam.io.nested import level_missing, type_at
 from dpbeam.io.tokens import Tokenizer
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import Kinds, is_list
 from dpbeam.kernels.pair_rules import BAD_ROWS, EMPTY_ITEMS, NULL_ROWS, PairRules, Pairs
+from dpbeam.rows.nested import level_missing, type_at
 
 if TYPE_CHECKING:
     from dpbeam.io.spec import InputSpec

@@ -20,7 +20,6 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from apache_beam.pvalue import PCollection, Row
 from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 from apache_beam.typehints import native_type_compatibility, schemas, typehints
@@ -42,6 +41,7 @@ from dpbeam.kernels.canonical import (
     type_of,
 )
 from dpbeam.kernels.pair_rules import PairRules, refusing
+from dpbeam.rows.nested import column_at, type_at
 
 #: Where a value lies in an element: the name of a field, dotted where it is nested, or what takes it out of an element.
 Field = str | Callable[[Any], Any]
@@ -340,16 +340,11 @@ def _column(batch: pa.RecordBatch | pa.Table, name: str) -> pa.Array | pa.Chunke
       InputError: there is none.
     """
     names = batch.schema.names
-    if names.count(name) == 1:
-        return batch.column(name)
-    first, *parts = name.split(".")
-    if parts and names.count(first) == 1:
-        column = batch.column(first)
-        for part in parts:
-            if not pa.types.is_struct(column.type) or column.type.get_field_index(part) < 0:
-                raise InputError(f"record batches have no column '{name}': '{first}' holds no such field")
-            column = pc.struct_field(column, part)
-        return column
+    if names.count(name) < 2 and type_at(batch.schema, name) is not None:
+        return column_at(batch, name)
+    first, dot, _ = name.partition(".")
+    if dot and names.count(first) == 1 and name not in names:
+        raise InputError(f"record batches have no column '{name}': '{first}' holds no such field")
     has = "several columns" if name in names else "no column"
     raise InputError(f"record batches have {has} '{name}'; their columns are {', '.join(names)}")
 

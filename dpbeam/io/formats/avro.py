@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.io.formats.base import Format, Look, Piece
-from dpbeam.io.nested import getter, type_at
 from dpbeam.io.rows import Counts, Rows, check_types, schema_types
 from dpbeam.io.streams import open_input
 from dpbeam.kernels.canonical import Kinds, decimal_text
+from dpbeam.rows.nested import getter, type_at
 
 if TYPE_CHECKING:
     from dpbeam.io.spec import InputSpec

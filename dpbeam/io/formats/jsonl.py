@@ -21,11 +21,11 @@ import pyarrow as pa
 from dpbeam.errors import InputError
 from dpbeam.io.formats.base import Format, Look, Piece
 from dpbeam.io.lines import Chunk, chunks, count_lines
-from dpbeam.io.nested import NoObjectError, depth_of, getter
 from dpbeam.io.rows import NOT_UTF_8, Counts, Rows, refuse_row
 from dpbeam.io.streams import open_input
 from dpbeam.kernels.canonical import BYTES, INT, STRING, Kinds, invalid_utf8
 from dpbeam.kernels.pair_rules import BAD_ROWS
+from dpbeam.rows.nested import NoObjectError, depth_of, getter
 
 if TYPE_CHECKING:
     from dpbeam.io.spec import InputSpec

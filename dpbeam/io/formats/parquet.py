@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 
 from dpbeam.errors import InputError, advice
 from dpbeam.io.formats.base import Format, Look, Piece
-from dpbeam.io.nested import column_at, type_at
 from dpbeam.io.rows import ROWS_PER_BATCH, Counts, Rows, check_types, schema_types
 from dpbeam.io.streams import open_input
 from dpbeam.kernels.canonical import Kinds
+from dpbeam.rows.nested import column_at, type_at
 
 if TYPE_CHECKING:
     from dpbeam.io.spec import InputSpec

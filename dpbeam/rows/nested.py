@@ -38,7 +38,7 @@ def _fields(schema: pa.Schema, name: str) -> tuple[pa.DataType | None, str]:
     return kind, ""
 
 
-def column_at(table: pa.Table, name: str) -> pa.ChunkedArray:
+def column_at(table: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray | pa.Array:
     """The column, or the field in one, of a name that `type_at` knows; null where what it lies in is."""
     if name in table.schema.names:
         return table.column(name)
