@@ -248,9 +248,8 @@ class RunCharge(Uncharged):
         """Whether an attempt has left staged output, so that nothing may be given back."""
         try:
             return bool(staged_by(self.store.account(self._dataset), self._id))
-        except (
-            Exception
-        ):  # if nobody answers, keep the reservation: giving it back could spend the budget twice
+        except Exception:
+            # If nobody answers, keep the reservation: giving it back could spend the budget twice.
             return True
 
 

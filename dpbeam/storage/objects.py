@@ -70,7 +70,7 @@ class ObjectFiles(RemoteFiles):
     def remove_below(self, path: str) -> None:
         """Delete all objects of a folder, and what of them was begun. Raises OSError."""
         below = f"{path.rstrip('/')}/"
-        self.delete([found for found, _ in list(self.entries(below)) if found.startswith(below)])
+        self.delete([name for name, _ in list(self.entries(below)) if name.startswith(below)])
 
 
 class NewObject(ABC):

@@ -59,7 +59,7 @@ class S3Files(ObjectFiles):
     def remove_below(self, path: str) -> None:
         bucket, _ = _parts_of(path)
         inside = f"{path.rstrip('/')}/"
-        self.delete([found for found, _ in self.entries(inside)])
+        self.delete([name for name, _ in self.entries(inside)])
         # Of writers that were killed: nobody sees them, and a rule of the bucket ends those that are left here.
         with contextlib.suppress(OSError), _as_os_errors(path):
             for upload in self._listed("list_multipart_uploads", inside, "Uploads"):
