@@ -1,0 +1,24 @@
+"""What a contribution must do, for the tests of whoever writes one: a call or a class to inherit for each seam.
+
+No module of a release imports this package. Each name is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dpbeam.testing.stores import StoreContract as StoreContract
+
+_HOME = {
+    "StoreContract": "stores",
+}
+__all__ = [*_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a name (PEP 562)."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'dpbeam.testing' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"dpbeam.testing.{_HOME[name]}"), name)
