@@ -9,10 +9,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dpbeam.testing.contracts import checks as checks
     from dpbeam.testing.stores import StoreContract as StoreContract
 
 _HOME = {
     "StoreContract": "stores",
+    "checks": "contracts",
 }
 __all__ = [*_HOME]
 

@@ -1,21 +1,20 @@
 """A distribution that adds a selector with an event of its own, and a format: by entry points alone."""
 
+import contextlib
 import json
 import math
-import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
 from dpbeam import plugins
-from dpbeam.accounting.events import EVENT_TYPES
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.cli import main
 from dpbeam.errors import InputError
 from dpbeam.families.registry import families
 from dpbeam.io import formats
 from dpbeam.selectors import registry
+from tests.support.plugins import installed, put
 
 PACKAGE = "geometric_selector"
 BUDGET = ["--epsilon=2", "--delta=1e-3"]
@@ -27,36 +26,20 @@ geometric = {PACKAGE}.event
 [{plugins.FORMATS}]
 bars = {PACKAGE}.bars:Bars
 """
-CACHES = (plugins._entries, registry._installed, formats._installed, formats.find, families)
-
-
-def forget() -> None:
-    for cache in CACHES:
-        cache.cache_clear()
-    for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
-        del sys.modules[name]
-    EVENT_TYPES.pop("SplitCoinEvent", None)
 
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
     """Installs the package with these entry points, and forgets it afterwards."""
     monkeypatch.chdir(tmp_path)
+    with contextlib.ExitStack() as stack:
 
-    def install(entries: str = ENTRIES, name: str = PACKAGE) -> None:
-        site = tmp_path / name
-        if not site.exists():
-            shutil.copytree(Path(__file__).parent / PACKAGE, site / PACKAGE)
-            (site / f"{name}-1.dist-info").mkdir()
-            (site / f"{name}-1.dist-info" / "METADATA").write_text(
-                f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n"
-            )
-        (site / f"{name}-1.dist-info" / "entry_points.txt").write_text(entries)
-        monkeypatch.syspath_prepend(site)
-        forget()
+        def install(entries: str = ENTRIES, name: str = "geometric") -> None:
+            put(tmp_path / name, Path(__file__).parent / PACKAGE, entries, name=name)
+            stack.enter_context(installed(tmp_path / name, PACKAGE))
 
-    yield install
-    forget()
+        install.gone = stack.close
+        yield install
 
 
 @pytest.fixture
@@ -80,9 +63,8 @@ def test_all_commands_know_what_it_wrote(ledger, capsys):
     assert "geometric" in capsys.readouterr().out
 
 
-def test_where_it_is_not_installed_its_ledger_is_not_guessed_at(ledger, monkeypatch, capsys):
-    monkeypatch.undo()
-    forget()
+def test_where_it_is_not_installed_its_ledger_is_not_guessed_at(ledger, install, capsys):
+    install.gone()
     assert main(["verify", str(ledger)]) == 2
     assert (
         "unknown event 'SplitCoinEvent': is the package that wrote it installed?" in capsys.readouterr().err
