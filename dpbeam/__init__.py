@@ -40,8 +40,10 @@ if TYPE_CHECKING:
     from dpbeam.topk.transforms import TopKItems
 
 __all__ = [
+    "BudgetError",
     "CountConfig",
     "CountItems",
+    "DataError",
     "HittingSet",
     "HittingSetConfig",
     "InputError",
@@ -60,8 +62,12 @@ __all__ = [
     "SelectionConfig",
     "Series",
     "SeriesNight",
+    "SettingError",
+    "SetupError",
+    "StoreError",
     "TopKConfig",
     "TopKItems",
+    "UnavailableError",
     "__version__",
     "count",
     "export_event",
@@ -72,8 +78,10 @@ __all__ = [
 ]
 
 _HOME = {
+    "BudgetError": "errors",
     "CountConfig": "counting.family",
     "CountItems": "counting.transforms",
+    "DataError": "errors",
     "HittingSet": "hitting.transforms",
     "HittingSetConfig": "hitting.family",
     "InputError": "errors",
@@ -92,8 +100,12 @@ _HOME = {
     "SelectionConfig": "selection.config",
     "Series": "in_memory.series",
     "SeriesNight": "series.transforms",
+    "SettingError": "errors",
+    "SetupError": "errors",
+    "StoreError": "errors",
     "TopKConfig": "topk.family",
     "TopKItems": "topk.transforms",
+    "UnavailableError": "errors",
     "count": "in_memory.count",
     "export_event": "accounting.dp_event",
     "hitting_set": "in_memory.hitting_set",

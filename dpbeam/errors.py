@@ -13,7 +13,7 @@ _MARK, _ADVICE, _CONSTANT = "\ufdd0", "\ufdd1", "\ufdd2"
 def param(name: str) -> str:
     """The name of a parameter within the message of an error.
 
-    The message of `InputError(f"{param('k')} must be positive")` is "--k must be positive" for a command and
+    The message of `SettingError(f"{param('k')} must be positive")` is "--k must be positive" for a command and
     "k must be positive" for a caller in Python.
     """
     return f"{_MARK}{name}"
@@ -65,10 +65,33 @@ class InputError(_NamesParameters, ValueError):
 
     The command line prints the message alone and exits with status 2. The message never contains
     values of the private data: it names files, columns, line numbers and types only.
+
+    Each is raised as one of its kinds below. The kind says what has to change before the same call can succeed; where
+    a setting and the data contradict each other, it is `DataError`.
     """
 
     def __init__(self, message: str):
         super().__init__(" ".join(str(message).split()))
+
+
+class SettingError(InputError):
+    """A flag, an argument or a file of settings: it is missing, out of range, or does not go with another one."""
+
+
+class DataError(InputError):
+    """What is read, of users or public: a file, column or row is not there, malformed, or not what settings say."""
+
+
+class BudgetError(InputError):
+    """The account of budget: there is none, its limit would be passed, or it knows the release as another one."""
+
+
+class StoreError(InputError):
+    """A place for files that dpbeam writes: not writable, taken, gone, or changed since by something else."""
+
+
+class SetupError(InputError):
+    """The machine: a package, filesystem, folder key or part of an engine that the call needs is not there."""
 
 
 class UnavailableError(_NamesParameters, RuntimeError):

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.errors import InputError
+from dpbeam.errors import SettingError, SetupError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,7 +39,7 @@ def format_of(path: str, flag: str) -> str:
     """
     format = os.path.splitext(path)[1].removeprefix(".")
     if format not in FORMATS:
-        raise InputError(f"{flag}: expected a name that ends in .svg or .png, got '{path}'")
+        raise SettingError(f"{flag}: expected a name that ends in .svg or .png, got '{path}'")
     check_matplotlib(f"drop {flag}")
     return format
 
@@ -56,7 +56,7 @@ def check_matplotlib(drop: str) -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise InputError(f"plots need matplotlib: pip install 'dpbeam[plots]', or {drop}") from None
+        raise SetupError(f"plots need matplotlib: pip install 'dpbeam[plots]', or {drop}") from None
 
 
 def rendered(make: Callable[[], Figure], formats: Sequence[str]) -> dict[str, bytes]:

@@ -12,7 +12,7 @@ from collections.abc import Container
 from importlib.metadata import entry_points
 from typing import Any
 
-from dpbeam.errors import InputError
+from dpbeam.errors import SetupError
 
 SELECTORS = "dpbeam.selectors"
 FORMATS = "dpbeam.formats"
@@ -34,7 +34,7 @@ def added(group: str, taken: Container[str] = ()) -> dict[str, str]:
     entries: dict[str, str] = {}
     for name, value, distribution in _entries(group):
         if name in taken or entries.get(name, value) != value:
-            raise InputError(f"{group}: {distribution} adds '{name}', which is there already; uninstall one")
+            raise SetupError(f"{group}: {distribution} adds '{name}', which is there already; uninstall one")
         entries[name] = value
     return entries
 
@@ -50,7 +50,7 @@ def load(entry: str) -> Any:
         made = importlib.import_module(module)
         return getattr(made, name) if name else made
     except (ImportError, AttributeError) as error:
-        raise InputError(f"cannot load '{entry}', which an installed distribution names: {error}") from None
+        raise SetupError(f"cannot load '{entry}', which an installed distribution names: {error}") from None
 
 
 @functools.cache

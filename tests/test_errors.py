@@ -1,16 +1,23 @@
 """Errors name parameters as flags for a command and as arguments for a caller in Python."""
 
+import ast
 import contextlib
 import importlib
 import pickle
 import pkgutil
+from pathlib import Path
 
+import apache_beam as beam
 import pytest
 
 import dpbeam
-from dpbeam.errors import InputError, UnavailableError, advice, naming_arguments, param, template_of
+from dpbeam import BudgetError, DataError, InputError, SettingError, SetupError, StoreError, UnavailableError
+from dpbeam.budget.account import OverLimitError
+from dpbeam.cli import main
+from dpbeam.errors import RunnerError, advice, naming_arguments, param, template_of
 from dpbeam.hitting.config import plan_hitting_set
 from dpbeam.hitting.family import HittingSetConfig
+from dpbeam.jobs.console import find_input_error, find_runner_error
 from dpbeam.packing.family import PackingConfig
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selectors.registry import selectors
@@ -22,6 +29,7 @@ from dpbeam.topk.family import TopKConfig
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 PAIRS = (["a", "b", "c"], ["x", "x", "y"])
 OF_EACH_KIND = pytest.mark.parametrize("kind", [InputError, UnavailableError])
+KINDS = [SettingError, DataError, BudgetError, StoreError, SetupError]
 
 
 @OF_EACH_KIND
@@ -212,3 +220,71 @@ def test_a_setting_of_a_family_out_of_range_is_named(in_memory, resolved, wrong)
         argument = refused(lambda change=change: in_memory(**{**BUDGET, **change}))
         assert flag.startswith(f"--{name} must "), change
         assert argument == flag[2:], change
+
+
+def _charged(folder):
+    """A release for which the account of its dataset has no room."""
+    account = {"budget": f"{folder}/budget.db", "dataset": "d"}
+    flags = [f"--{name}={value}" for name, value in account.items()]
+    assert main(["budget", "create", *flags, "--epsilon=0.5", "--delta=1e-6", "--quiet"]) == 0
+    release = dpbeam.SelectPartitions(**BUDGET, **account, release_id="r", run_folder=f"{folder}/runs")
+    with beam.Pipeline() as pipeline:
+        pipeline | beam.Create([("a", "x")]) | release
+
+
+@pytest.mark.parametrize(
+    "kind, call",
+    [
+        (SettingError, lambda folder: _select(epsilon=0.0, delta=1e-6)),
+        (DataError, lambda folder: dpbeam.select({"user": ["a"]}, user="user", item="item", **BUDGET)),
+        (DataError, lambda folder: dpbeam.select((["a", "b"], ["x", None]), **BUDGET)),
+        (BudgetError, _charged),
+        (StoreError, lambda folder: dpbeam.Series.load(folder)),
+        (SetupError, lambda folder: _series(**BUDGET, folder=folder, encrypt_intermediates=True)),
+    ],
+)
+def test_a_caller_catches_an_error_by_what_is_wrong(kind, call, tmp_path, monkeypatch):
+    monkeypatch.delenv("DPBEAM_FOLDER_KEY", raising=False)
+    with pytest.raises(InputError) as caught:
+        call(str(tmp_path))
+    assert [one for one in KINDS if isinstance(caught.value, one)] == [kind]
+
+
+def test_each_error_of_input_is_raised_as_one_of_its_kinds():
+    for source in Path(".").glob("*dpbeam*/**/*.py"), Path("lab").glob("dpbeam_lab/**/*.py"):
+        for path in source:
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Call):
+                    assert ast.unparse(node.func).rpartition(".")[2] != "InputError", f"{path}:{node.lineno}"
+
+
+@pytest.mark.parametrize("kind", [InputError, *KINDS, OverLimitError])
+def test_the_error_of_a_worker_is_known_by_its_class(kind):
+    """As such among the causes; in the text of its trace, as portable runners pass it on, by the line of its class."""
+    trace = f"Error received from SDK harness: Traceback:\n  File\n{kind.__module__}.{kind.__name__}: {{}}\n\n\tat"
+    assert (
+        find_input_error(RuntimeError(trace.format("a.csv:2: bad [while running 'Read']"))) == "a.csv:2: bad"
+    )
+    wrapped = RuntimeError("failed")
+    wrapped.__cause__ = kind("a.csv:2: bad [while running 'Read']")
+    assert find_input_error(wrapped) == "a.csv:2: bad"
+    assert find_runner_error(wrapped) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ValueError: got 'dpbeam.errors.DataError: a row'",
+        "other.dpbeam.errors.DataError: a row",
+        "InputError: of another library",
+        "dpbeam.errors.DataErrors: a row",
+    ],
+)
+def test_words_that_look_like_an_error_are_none(text):
+    assert find_input_error(RuntimeError(f"Traceback:\n{text}")) is None
+
+
+def test_a_runners_error_is_no_error_of_input():
+    error = RuntimeError("Traceback:\ndpbeam.errors.RunnerError: a part is lost [while running 'x']")
+    assert (find_runner_error(error), find_input_error(error)) == ("a part is lost", None)
+    assert find_runner_error(RunnerError("a part is lost")) == "a part is lost"

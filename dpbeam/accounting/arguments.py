@@ -12,7 +12,7 @@ from dataclasses import fields
 from numbers import Integral, Real
 from typing import Any
 
-from dpbeam.errors import InputError, param
+from dpbeam.errors import SettingError, param
 
 _OR_NONE = " | None"
 
@@ -43,18 +43,18 @@ def as_declared(name: str, value: Any, kind: str) -> Any:
 def integer(name: str, value: Any, named: Callable[[str], str] = param) -> int:
     """Any integer but a bool. Raises InputError."""
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise InputError(f"{named(name)} must be an integer, got {_shown(value)}")
+        raise SettingError(f"{named(name)} must be an integer, got {_shown(value)}")
     return int(value)
 
 
 def number(name: str, value: Any, named: Callable[[str], str] = param) -> float:
     """Any real number but a bool, perhaps NaN or infinite. Raises InputError."""
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise InputError(f"{named(name)} must be a number, got {_shown(value)}")
+        raise SettingError(f"{named(name)} must be a number, got {_shown(value)}")
     try:
         return float(value)
     except OverflowError:
-        raise InputError(
+        raise SettingError(
             f"{named(name)} must be a number, got one beyond all that can be computed with"
         ) from None
 
@@ -64,7 +64,7 @@ def numbers(name: str, value: Any, named: Callable[[str], str] = param) -> tuple
     array = not isinstance(value, str | bytes) and (isinstance(value, Sequence) or hasattr(value, "tolist"))
     parts = value.tolist() if array and hasattr(value, "tolist") else value
     if not isinstance(parts, Sequence):
-        raise InputError(f"{named(name)} must be several numbers, got {_shown(value)}")
+        raise SettingError(f"{named(name)} must be several numbers, got {_shown(value)}")
     return tuple(
         integer(name, part, named) if isinstance(part, Integral) else number(name, part, named)
         for part in parts
@@ -78,22 +78,22 @@ def truth(name: str, value: Any, named: Callable[[str], str] = param) -> bool:
         "bool_",
     ):  # of numpy, which is not imported here
         return bool(value)
-    raise InputError(f"{named(name)} must be true or false, got {_shown(value)}")
+    raise SettingError(f"{named(name)} must be true or false, got {_shown(value)}")
 
 
 def text(name: str, value: Any, named: Callable[[str], str] = param) -> str:
     """A string that UTF-8 can hold. Raises InputError."""
     if not isinstance(value, str):
-        raise InputError(f"{named(name)} must be a string, got {_shown(value)}")
+        raise SettingError(f"{named(name)} must be a string, got {_shown(value)}")
     if not value.isascii() and any(0xD800 <= ord(character) < 0xE000 for character in value):
-        raise InputError(f"{named(name)} holds a surrogate, which is no character")
+        raise SettingError(f"{named(name)} holds a surrogate, which is no character")
     return str(value)
 
 
 def file_path(name: str, value: Any) -> str:
     """A string that can be a path. Raises InputError."""
     if "\0" in text(name, value):
-        raise InputError(f"{param(name)}: a path holds no NUL character")
+        raise SettingError(f"{param(name)}: a path holds no NUL character")
     return str(value)
 
 
@@ -106,7 +106,7 @@ def instance(name: str, value: Any, *kinds: type, optional: bool = False) -> Any
     if (value is None and optional) or isinstance(value, kinds):
         return value
     wanted = " or ".join(kind.__name__ for kind in kinds)
-    raise InputError(f"{param(name)} must be a {wanted}, got {_shown(value)}")
+    raise SettingError(f"{param(name)} must be a {wanted}, got {_shown(value)}")
 
 
 def _shown(value: Any) -> str:

@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any, ParamSpec, TypeVar
 
 from dpbeam.accounting.arguments import number, numbers
-from dpbeam.errors import InputError, constant, param
+from dpbeam.errors import InputError, SettingError, constant, param
 
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
@@ -35,10 +35,10 @@ def _checked_shares(shares: Sequence[float]) -> list[float]:
     """Shares as floats, scaled back to a sum of 1 where rounding took them above it."""
     shares = [float(share) for share in numbers("budget_split", shares, constant)]
     if not shares or not all(math.isfinite(share) and share > 0 for share in shares):
-        raise InputError(f"{constant('budget_split')} needs positive shares such as 0.1,0.9, got {shares}")
+        raise SettingError(f"{constant('budget_split')} needs positive shares such as 0.1,0.9, got {shares}")
     total = math.fsum(shares)
     if abs(total - 1) > _SHARE_TOLERANCE:
-        raise InputError(
+        raise SettingError(
             f"{constant('budget_split')} shares must sum to 1, got {shares} with sum {total:.12g}"
         )
     return [share / total for share in shares] if total > 1 else shares
@@ -55,7 +55,7 @@ def split_amount(amount: float, shares: Sequence[float]) -> list[float]:
         largest = max(range(len(parts)), key=parts.__getitem__)
         parts[largest] = math.nextafter(parts[largest], 0.0)
     if min(parts) <= 0:
-        raise InputError(
+        raise SettingError(
             f"{constant('budget_split')} leaves nothing for one of its parts: give it a larger share"
         )
     return parts
@@ -78,9 +78,9 @@ def check_share(name: str, share: float, named: Callable[[str], str] = param) ->
     """
     share = number(name, share, named)
     if not 0 < share < 1:
-        raise InputError(f"{named(name)} must lie strictly between 0 and 1, got {share}")
+        raise SettingError(f"{named(name)} must lie strictly between 0 and 1, got {share}")
     if not SMALLEST_SHARE <= share <= 1 - SMALLEST_SHARE:
-        raise InputError(f"{named(name)} leaves next to nothing for one of the parts, got {share}")
+        raise SettingError(f"{named(name)} leaves next to nothing for one of the parts, got {share}")
 
 
 def doubts(epsilon: float, delta: float, users: int | None = None) -> list[str]:
@@ -123,7 +123,7 @@ def computable(epsilon: float, delta: float) -> Iterator[None]:
         if not isinstance(error, ArithmeticError) and str(error) not in _OUT_OF_RANGE:
             raise
         budget = f"{param('epsilon')}={epsilon:g} and {param('delta')}={delta:g}"
-        raise InputError(
+        raise SettingError(
             f"{budget} cannot be calibrated: no noise of that size can be computed with"
         ) from None
 
@@ -157,12 +157,12 @@ class Budget:
         epsilon = number("epsilon", self.epsilon)
         delta = number("delta", self.delta)
         if not (math.isfinite(epsilon) and epsilon > 0):
-            raise InputError(f"{param('epsilon')} must be a finite number above 0, got {epsilon}")
+            raise SettingError(f"{param('epsilon')} must be a finite number above 0, got {epsilon}")
         if not 0 < delta < 1:
-            raise InputError(f"{param('delta')} must lie strictly between 0 and 1, got {delta}")
+            raise SettingError(f"{param('delta')} must lie strictly between 0 and 1, got {delta}")
         if not MIN_DELTA <= delta <= MAX_DELTA:
             why = ": a run may fail to protect with this probability" if delta > MAX_DELTA else ""
-            raise InputError(
+            raise SettingError(
                 f"{param('delta')} must lie between {MIN_DELTA:g} and {MAX_DELTA:g}, got {delta}{why}"
             )
         object.__setattr__(self, "epsilon", epsilon)

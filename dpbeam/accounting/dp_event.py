@@ -23,7 +23,7 @@ from typing import Any
 from dpbeam.accounting.accountant import Guarantee, account
 from dpbeam.accounting.events import ComposedEvent, Event, describe, is_event, leaves
 from dpbeam.accounting.ledger import Ledger
-from dpbeam.errors import InputError
+from dpbeam.errors import SetupError
 
 PLD, RDP = "PLDAccountant", "RdpAccountant"
 _MODULE = "dp_accounting.dp_event"
@@ -92,7 +92,7 @@ class ExportedEvent:
         try:
             from dp_accounting import dp_event
         except ImportError as error:
-            raise InputError(f"needs the package dp-accounting: {error}") from None
+            raise SetupError(f"needs the package dp-accounting: {error}") from None
         return _built(self.event, dp_event)
 
 

@@ -34,7 +34,7 @@ from typing import Any
 
 from dpbeam.budget.amounts import Amounts, exact, text, total
 from dpbeam.budget.periods import ALWAYS, PERIODS, Days, window
-from dpbeam.errors import InputError
+from dpbeam.errors import BudgetError
 
 #: Amounts that are held against the limit, by composition.
 COMPOSITIONS = {"basic": ("epsilon", "delta"), "zcdp": ("rho", "delta")}
@@ -45,7 +45,7 @@ PIPELINE_FOLDER = "folder"
 DAMAGED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
-class OverLimitError(InputError):
+class OverLimitError(BudgetError):
     """A run does not fit into what is left."""
 
 
@@ -146,7 +146,7 @@ class Charge:
         if composition == "basic":
             return {"epsilon": exact(self.epsilon), "delta": exact(self.delta)}
         if self.rho is None or self.outside_delta is None:
-            raise InputError(
+            raise BudgetError(
                 "an account of zcdp composition needs the rho of a run, which its events do not give"
             )
         return {"rho": exact(self.rho), "delta": exact(self.outside_delta)}
@@ -314,7 +314,7 @@ class Account:
         by_window: dict[tuple[Days, int], Limit] = {}
         for cohort in cohorts:
             if charge.days is None and any(x.dated for x in self.limits if x.cohort == cohort):
-                raise InputError(
+                raise BudgetError(
                     f"--budget_period: {self._account} has budgets for days: say of which days the data are, as "
                     "2026-01-31 or 2026-01-01:2026-01-31"
                 )
@@ -322,7 +322,7 @@ class Account:
                 limit = self.limit_on(cohort, day)
                 if limit is None:
                     of = f" of cohort '{cohort}'" if cohort else ""
-                    raise InputError(f"--dataset: {self._account} has no limit{of} for {day}")
+                    raise BudgetError(f"--dataset: {self._account} has no limit{of} for {day}")
                 by_window[limit.window(day), id(limit)] = limit
         return [self.standing(limit, days) for (days, _), limit in by_window.items()]
 
@@ -335,7 +335,7 @@ class Account:
         """
         for release in self.releases.values():
             if release.counts and release.charge.relation != charge.relation:
-                raise InputError(
+                raise BudgetError(
                     f"--dataset: {self._account} holds runs that protect against '{release.charge.relation}', this one "
                     f"protects against '{charge.relation}', and their costs do not add up: take another account"
                 )
@@ -364,7 +364,7 @@ class Account:
           InputError: it is open.
         """
         if self.exists:
-            raise InputError(f"--dataset: there is an account of dataset '{self.dataset}' already")
+            raise BudgetError(f"--dataset: there is an account of dataset '{self.dataset}' already")
         return Draft("create", details={"composition": composition})
 
     def reserve(
@@ -399,7 +399,7 @@ class Account:
                 f"--release_id: '{release_id}' is being released by {holder_text(release)}, which still runs"
             )
         if release.charge != charge:
-            raise InputError(
+            raise BudgetError(
                 f"--release_id: '{release_id}' was reserved at another cost, by {holder_text(release)}; take another "
                 "release id, or give it back: dpbeam budget resolve"
             )
@@ -413,7 +413,7 @@ class Account:
         """
         if release.counts and release.digest != digest:
             way_out = ", or give it back: dpbeam budget resolve" if release.state == RESERVED else ""
-            raise InputError(
+            raise BudgetError(
                 f"--release_id: '{release.id}' of dataset '{self.dataset}' is {release.state} for other settings or "
                 f"another output; take another release id{way_out}"
             )

@@ -9,7 +9,7 @@ from dpbeam.accounting.zcdp import zcdp_rho
 from dpbeam.budget.account import Charge, Limit
 from dpbeam.budget.amounts import exact, room
 from dpbeam.budget.periods import ALWAYS, PERIODS, Days
-from dpbeam.errors import InputError
+from dpbeam.errors import BudgetError, SettingError
 
 
 def make_limit(
@@ -21,15 +21,15 @@ def make_limit(
       InputError: naming the flag of the first wrong value.
     """
     if not 0 < epsilon < float("inf"):
-        raise InputError(f"--epsilon must be a finite number above 0, got {epsilon}")
+        raise SettingError(f"--epsilon must be a finite number above 0, got {epsilon}")
     if not 0 <= delta < 1:
-        raise InputError(f"--delta must be at least 0 and below 1, got {delta}")
+        raise SettingError(f"--delta must be at least 0 and below 1, got {delta}")
     if period and period not in PERIODS:
-        raise InputError(f"--period must be one of {', '.join(PERIODS)}, got '{period}'")
+        raise SettingError(f"--period must be one of {', '.join(PERIODS)}, got '{period}'")
     amounts = {"epsilon": exact(epsilon), "delta": exact(delta)}
     if composition == "zcdp":
         if delta == 0:
-            raise InputError("--delta must be above 0 in an account of zcdp composition")
+            raise SettingError("--delta must be above 0 in an account of zcdp composition")
         # Both totals are fixed here, for good: the filter is valid for no moving target.
         amounts = {"rho": exact(room(zcdp_rho(epsilon, delta / 2))), "delta": exact(delta) / 2}
     return Limit(epsilon, delta, amounts, period=period, days=days)
@@ -46,7 +46,7 @@ def charge_of(ledger: Ledger, composition: str, *, days: Days | None = None) -> 
         try:
             rho, outside = zcdp_cost(ledger.events, ledger.epsilon)
         except UnknownEventError:
-            raise InputError(
+            raise BudgetError(
                 f"--dataset: the account composes by zCDP, and the events of method {ledger.method} have none"
             ) from None
     return Charge(ledger.epsilon, ledger.delta, rho, outside, ledger.neighbouring_relation, days=days)

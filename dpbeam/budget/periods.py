@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
 
-from dpbeam.errors import InputError
+from dpbeam.errors import SettingError
 
 #: Months of a period that begins on the first of a month.
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
@@ -23,7 +23,7 @@ class Days:
 
     def __post_init__(self) -> None:
         if self.last < self.first:
-            raise InputError(f"the days {self} end before they begin")
+            raise SettingError(f"the days {self} end before they begin")
 
     def __str__(self) -> str:
         return str(self.first) if self.first == self.last else f"{self.first}:{self.last}"
@@ -49,7 +49,7 @@ def parse_day(text: str, flag: str) -> date:
             raise ValueError
         return date.fromisoformat(text)
     except ValueError:
-        raise InputError(f"{flag}: expected a day such as 2026-01-31, got '{text}'") from None
+        raise SettingError(f"{flag}: expected a day such as 2026-01-31, got '{text}'") from None
 
 
 def parse_days(text: str, flag: str) -> Days:
@@ -61,9 +61,9 @@ def parse_days(text: str, flag: str) -> Days:
     begin = parse_day(first, flag)
     end = parse_day(last, flag) if colon else begin
     if end < begin:
-        raise InputError(f"{flag}: '{text}' ends before it begins")
+        raise SettingError(f"{flag}: '{text}' ends before it begins")
     if (end - begin).days > _MOST_DAYS:
-        raise InputError(f"{flag}: '{text}' is more than ten years")
+        raise SettingError(f"{flag}: '{text}' is more than ten years")
     return Days(begin, end)
 
 

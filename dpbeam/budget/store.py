@@ -29,7 +29,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, IntegrityError, SQLAlchemyError
 
 from dpbeam.budget.account import DAMAGED, Account, Draft, Entry
-from dpbeam.errors import InputError, visible
+from dpbeam.errors import BudgetError, SettingError, SetupError, StoreError, visible
 from dpbeam.version import __version__
 
 VERSION = 1
@@ -169,17 +169,17 @@ class BudgetStore:
                     self._make(connection)
         with self._engine.begin() as connection:
             if not sa.inspect(connection).has_table(_store.name):
-                raise InputError(
+                raise StoreError(
                     f"--budget: '{self.place}' holds no budget store; make one: dpbeam budget create"
                 )
             rows = connection.execute(sa.select(_store.c.version, _store.c.store)).all()
         if len(rows) != 1 or not isinstance(rows[0].store, str):
-            raise InputError(
+            raise StoreError(
                 f"--budget: '{self.place}' does not name its version and itself once: restore a backup"
             )
         version, store = rows[0]
         if version != VERSION:
-            raise InputError(
+            raise StoreError(
                 f"--budget: the store in '{self.place}' has version {version}, this dpbeam knows version {VERSION}"
             )
         return str(store)
@@ -224,7 +224,7 @@ class BudgetStore:
     def _existing(self, account: Account) -> Account:
         if not account.exists:
             twins = "".join(f", but one of '{name}'" for name in self.twins(account.dataset)[:1])
-            raise InputError(
+            raise BudgetError(
                 f"--dataset: there is no account of dataset '{account.dataset}' in '{self.place}'{twins}; open it: "
                 "dpbeam budget create"
             )
@@ -237,7 +237,7 @@ class BudgetStore:
             try:
                 account.take(_entry(row))
             except DAMAGED:
-                raise InputError(
+                raise StoreError(
                     f"--budget: '{self.place}': entry {len(account.entries) + 1} of dataset '{dataset}' is not what "
                     "dpbeam writes: restore a backup of the store, or use the dpbeam that wrote it"
                 ) from None
@@ -285,7 +285,7 @@ class BudgetStore:
             if new:
                 self._lock(connection, "")  # no other name comes meanwhile
                 for twin in _twins(dataset, _names(connection)):
-                    raise InputError(
+                    raise BudgetError(
                         f"--dataset: there is an account of dataset '{twin}', and '{dataset}' differs from it in case "
                         "or width of letters alone: runs on one dataset could be charged to both; take that account, "
                         "or another name"
@@ -317,7 +317,7 @@ def check_name(flag: str, name: str) -> None:
       InputError: naming the flag.
     """
     if not name or len(name) > _LONGEST_NAME or not name.isprintable() or name != name.strip():
-        raise InputError(f"{flag} must be 1 to {_LONGEST_NAME} printable characters, got {name[:50]!r}")
+        raise SettingError(f"{flag} must be 1 to {_LONGEST_NAME} printable characters, got {name[:50]!r}")
 
 
 def _names(connection: sa.Connection) -> list[str]:
@@ -346,26 +346,26 @@ def _entry(row: sa.RowMapping) -> Entry:
 def checked_url(url: str) -> sa.URL:
     """The URL for the driver that we use; a path becomes one of SQLite."""
     if not url:
-        raise InputError("--budget: the name of the store is empty")
+        raise SettingError("--budget: the name of the store is empty")
     try:
         url.encode()
     except UnicodeEncodeError:
-        raise InputError("--budget: the name of the store is not valid UTF-8") from None
+        raise SettingError("--budget: the name of the store is not valid UTF-8") from None
     if "://" not in url:
         return sa.URL.create("sqlite", database=os.path.abspath(os.path.expanduser(url)))
     try:
         database = make_url(url)
     except (ArgumentError, ValueError):
-        raise InputError(
+        raise SettingError(
             "--budget: this is no URL of a database; expected a path, sqlite:///PATH or postgresql://..."
         ) from None
     if database.drivername not in _SCHEMES:
-        raise InputError(
+        raise SettingError(
             f"--budget: '{database.drivername}' is not supported; take a path, sqlite:///PATH or postgresql://..."
         )
     if database.drivername == "sqlite":
         if not database.database or database.database == ":memory:" or database.database.startswith("file:"):
-            raise InputError("--budget: a store of SQLite is a file: sqlite:///PATH")
+            raise SettingError("--budget: a store of SQLite is a file: sqlite:///PATH")
         return database.set(database=os.path.abspath(database.database))
     return database.set(drivername=_SCHEMES[database.drivername])
 
@@ -373,13 +373,13 @@ def checked_url(url: str) -> sa.URL:
 def _check_file(path: str, create: bool) -> None:
     """SQLite would make an empty file where there is none."""
     if os.path.isdir(path):
-        raise InputError(f"--budget: '{path}' is a folder; give the name of a file")
+        raise StoreError(f"--budget: '{path}' is a folder; give the name of a file")
     if os.path.exists(path) and not os.path.isfile(path):
-        raise InputError(f"--budget: '{path}' is no file")
+        raise StoreError(f"--budget: '{path}' is no file")
     if not create and not os.path.exists(path):
-        raise InputError(f"--budget: there is no budget store '{path}'; make one: dpbeam budget create")
+        raise StoreError(f"--budget: there is no budget store '{path}'; make one: dpbeam budget create")
     if create and not os.path.isdir(os.path.dirname(path)):
-        raise InputError(f"--budget: '{os.path.dirname(path)}' is no folder")
+        raise StoreError(f"--budget: '{os.path.dirname(path)}' is no folder")
 
 
 def _connect(raw: sqlite3.Connection, _: object) -> None:
@@ -410,12 +410,12 @@ def _store_errors(place: str) -> Iterator[None]:
     except DatabaseError as error:
         state = str(getattr(error.orig, "sqlstate", None))
         if state.startswith(_STATES_FOR_GOOD) or any(text in str(error.orig).lower() for text in _FOR_GOOD):
-            raise InputError(f"--budget: '{place}': {_reason(error)}") from None
+            raise StoreError(f"--budget: '{place}': {_reason(error)}") from None
         raise BudgetStoreError(f"--budget: '{place}': {_reason(error)}") from None
     except SQLAlchemyError as error:
         raise BudgetStoreError(f"--budget: '{place}': {type(error).__name__}") from None
     except ImportError as error:
-        raise InputError(f"--budget: '{place}' needs {error.name}; install dpbeam[budget]") from None
+        raise SetupError(f"--budget: '{place}' needs {error.name}; install dpbeam[budget]") from None
 
 
 def _reason(error: DatabaseError) -> str:

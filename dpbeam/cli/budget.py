@@ -7,7 +7,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from dpbeam.cli.flags import FlagParser, Verbs, entry_point, take_verb
-from dpbeam.errors import InputError, visible
+from dpbeam.errors import BudgetError, SettingError, StoreError, visible
 from dpbeam.jobs.charge import needing_store, warn_of_twins
 from dpbeam.jobs.console import emit
 from dpbeam.jobs.options import Options, ReleaseIdOptions, StoreOptions, flag, switch
@@ -116,7 +116,7 @@ def _composition(options: AccountsOptions) -> str:
 
     composition = options.composition
     if composition not in COMPOSITIONS:
-        raise InputError(f"--composition must be one of {', '.join(COMPOSITIONS)}, got '{composition}'")
+        raise SettingError(f"--composition must be one of {', '.join(COMPOSITIONS)}, got '{composition}'")
     return str(composition)
 
 
@@ -126,7 +126,7 @@ def _set_limit(store: BudgetStore, options: AccountsOptions) -> int:
 
     account = store.account(options.dataset)
     if any(account.cohorts):
-        raise InputError(
+        raise BudgetError(
             f"--dataset: the account of '{options.dataset}' has limits of cohorts, which dpbeam 1.0 alone can change; "
             "they hold, and every run is charged to each of them"
         )
@@ -144,7 +144,7 @@ def _limit_of(composition: str, options: AccountsOptions) -> Limit:
     first = parse_day(options.starts, "--starts") if options.starts is not None else date.min
     last = parse_day(options.ends, "--ends") if options.ends is not None else date.max
     if last < first:
-        raise InputError(f"--ends: {last} is before --starts={first}")
+        raise SettingError(f"--ends: {last} is before --starts={first}")
     days, period = Days(first, last), options.period
     return make_limit(composition, options.epsilon, options.delta, period=period, days=days)
 
@@ -240,7 +240,7 @@ def _history(store: BudgetStore, options: AccountsOptions) -> int:
     try:
         together = compose(account, account.releases.values(), store.ledgers(account.dataset))
     except ValueError as error:
-        raise InputError(
+        raise StoreError(
             f"--budget: '{store.place}': a ledger of dataset '{account.dataset}' is not what dpbeam wrote: {error}"
         ) from None
     if options.json:

@@ -6,7 +6,7 @@ import tempfile
 
 from dpbeam.cli.flags import FlagParser, entry_point
 from dpbeam.cli.loading import importing
-from dpbeam.errors import InputError
+from dpbeam.errors import SetupError
 from dpbeam.io.new_files import output_named
 from dpbeam.io.paths import local_path
 from dpbeam.jobs.options import FOLDER, WRITTEN_PREFIX, Options, flag, switch
@@ -40,7 +40,7 @@ def main(options: CleanOptions) -> int:
         from dpbeam.storage.reasons import missing_filesystem
     for name, path in (("temp_location", options.temp_location), ("output", output)):
         if path is not None and (missing := missing_filesystem(path)):
-            raise InputError(f"--{name}: cannot look up '{path}': {missing}")
+            raise SetupError(f"--{name}: cannot look up '{path}': {missing}")
     removable = {"gone", "elsewhere", "unknown"} if options.force else {"gone"}
     failed = removed = 0
     for folder, state in leftovers(options.temp_location or tempfile.gettempdir(), output):

@@ -6,7 +6,7 @@ import argparse
 import importlib
 
 from dpbeam.cli.flags import FlagParser, entry_point
-from dpbeam.errors import InputError
+from dpbeam.errors import SettingError
 from dpbeam.jobs.console import emit
 from dpbeam.jobs.options import Options, flag
 
@@ -39,7 +39,7 @@ def make_parser() -> FlagParser[CompletionOptions]:
 def main(options: CompletionOptions) -> int:
     shell = options.shell
     if shell not in SHELLS:
-        raise InputError(f"give the shell: {' or '.join(SHELLS)}" + (f", got '{shell}'" if shell else ""))
+        raise SettingError(f"give the shell: {' or '.join(SHELLS)}" + (f", got '{shell}'" if shell else ""))
     import shtab
 
     emit(shtab.complete(_all_commands(), shell).rstrip("\n"))

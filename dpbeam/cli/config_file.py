@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from dpbeam.errors import InputError
+from dpbeam.errors import SettingError
 from dpbeam.io.yaml_files import Number, load
 
 
@@ -19,7 +19,7 @@ def read(path: str) -> dict[str, Any]:
     if values is None:
         return {}
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
-        raise InputError(f"--config: '{path}' must map flag names to values")
+        raise SettingError(f"--config: '{path}' must map flag names to values")
     return values
 
 
@@ -40,26 +40,28 @@ def arguments(path: str, name: str, value: Any, shape: str) -> list[str]:
       InputError: the value does not fit the flag.
     """
     if value is None:
-        raise InputError(f"{path}: {name} has no value")
+        raise SettingError(f"{path}: {name} has no value")
     if shape == "switch":
         if not isinstance(value, bool):
-            raise InputError(f"{path}: {name} must be true or false, got {value!r}")
+            raise SettingError(f"{path}: {name} must be true or false, got {value!r}")
         return [f"--{name}" if value else f"--no_{name}"]
     if isinstance(value, bool):
-        raise InputError(f"{path}: {name} needs a value, not {str(value).lower()}; quote it if it is a name")
+        raise SettingError(
+            f"{path}: {name} needs a value, not {str(value).lower()}; quote it if it is a name"
+        )
     if not isinstance(value, list):
         if isinstance(value, dict):
-            raise InputError(f"{path}: {name} must be a value or a list of values")
+            raise SettingError(f"{path}: {name} must be a value or a list of values")
         return [f"--{name}={_text(value)}"]
     if not value:
-        raise InputError(f"{path}: {name} is an empty list; drop it, or name a value")
+        raise SettingError(f"{path}: {name} is an empty list; drop it, or name a value")
     if not all(isinstance(v, str | int | float) and not isinstance(v, bool) for v in value):
-        raise InputError(f"{path}: {name} must be a value or a list of values")
+        raise SettingError(f"{path}: {name} must be a value or a list of values")
     if shape == "list":
         return [f"--{name}={_text(item)}" for item in value]
     if shape == "numbers" and all(isinstance(item, int | float) for item in value):
         return [f"--{name}={','.join(map(_text, value))}"]
-    raise InputError(f"{path}: {name} takes one value, not a list")
+    raise SettingError(f"{path}: {name} takes one value, not a list")
 
 
 def _text(value: Any) -> str:

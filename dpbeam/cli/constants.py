@@ -8,7 +8,7 @@ from typing import Any
 
 from dpbeam.cli import config_file
 from dpbeam.cli.numbers import decimal, integer, nearest, number_list
-from dpbeam.errors import InputError
+from dpbeam.errors import SettingError
 from dpbeam.selectors.registry import all_settings
 
 #: The key of a config file that maps names of constants to values.
@@ -51,7 +51,7 @@ def from_config(at: str, values: Any) -> list[str]:
       InputError: no mapping of names of constants to values.
     """
     if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
-        raise InputError(f"{at}: {CONFIG_KEY} must map names of constants to values")
+        raise SettingError(f"{at}: {CONFIG_KEY} must map names of constants to values")
     arguments = []
     for name, value in values.items():
         if isinstance(value, bool):

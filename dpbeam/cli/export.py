@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from dpbeam.cli.flags import FlagParser, entry_point
-from dpbeam.errors import InputError, complain
+from dpbeam.errors import SettingError, complain
 from dpbeam.io.new_files import NewFile
 from dpbeam.jobs.console import emit, warn
 from dpbeam.jobs.exit_codes import ExitCode
@@ -32,7 +32,7 @@ def make_parser() -> FlagParser[ExportOptions]:
 def main(options: ExportOptions) -> int:
     path = options.ledger
     if path is None:
-        raise InputError("name the ledger of a run: PREFIX.ledger.json")
+        raise SettingError("name the ledger of a run: PREFIX.ledger.json")
     from dpbeam.accounting.dp_event import export_event
     from dpbeam.io.released import read_and_check, refutation
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from dpbeam.cli import config_file, constants
 from dpbeam.cli.numbers import decimal, integer, is_number, nearest
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, SettingError
 from dpbeam.io.new_files import NewFile
 from dpbeam.jobs import beam_flags
 from dpbeam.jobs.console import emit, run_command, set_verbosity
@@ -127,7 +127,7 @@ class FlagParser(argparse.ArgumentParser, Generic[OptionsT]):
 
     def error(self, message: str) -> NoReturn:
         switched = _EXPLICIT.fullmatch(message)
-        raise InputError(f"{switched[1]} takes no value, got {switched[2]}" if switched else message)
+        raise SettingError(f"{switched[1]} takes no value, got {switched[2]}" if switched else message)
 
     def _print_message(self, message: str, file: Any = None) -> None:
         emit(message.removesuffix("\n"))  # help and version; errors raise
@@ -158,7 +158,7 @@ class FlagParser(argparse.ArgumentParser, Generic[OptionsT]):
         """
         for name in said:
             if f"--{name}" in self._left_out:
-                raise InputError(self._unknown(f"--{name}"))
+                raise SettingError(self._unknown(f"--{name}"))
 
     @property
     def flags(self) -> frozenset[str]:
@@ -218,7 +218,7 @@ class FlagParser(argparse.ArgumentParser, Generic[OptionsT]):
     def _from_file(self, path: str) -> tuple[dict[str, Any], BeamFlags]:
         values = config_file.read(path)
         if "config" in values:
-            raise InputError(f"{path}: a config file cannot name another one (config)")
+            raise SettingError(f"{path}: a config file cannot name another one (config)")
         return self._from_values(path, values)
 
     def parse_values(self, where: str, values: Mapping[str, Any]) -> OptionsT:
@@ -239,9 +239,9 @@ class FlagParser(argparse.ArgumentParser, Generic[OptionsT]):
         for name, value in values.items():
             at = f"{where}:{lines[name]}" if name in lines else where
             if name in _COMMAND_LINE_ONLY:
-                raise InputError(f"{at}: {name} belongs on the command line, never in a file")
+                raise SettingError(f"{at}: {name} belongs on the command line, never in a file")
             if name == "set":
-                raise InputError(
+                raise SettingError(
                     f"{at}: constants of a method stand under '{constants.CONFIG_KEY}:' in a file"
                 )
             if name == constants.CONFIG_KEY and "--set" in self.flags:
@@ -256,7 +256,7 @@ class FlagParser(argparse.ArgumentParser, Generic[OptionsT]):
             elif kind is not None:
                 beam |= self._split(config_file.arguments(at, name, value, kind), f"{at}: ")[1]
             else:
-                raise InputError(f"{at}: {self._unknown(f'--{name}')}")
+                raise SettingError(f"{at}: {self._unknown(f'--{name}')}")
         said, _ = self._split(arguments, f"{where}: ")
         return said, beam
 
@@ -274,7 +274,7 @@ class FlagParser(argparse.ArgumentParser, Generic[OptionsT]):
             said, rest = self.parse_known_args(argv)
             return vars(said), self._beam_arguments(rest)
         except InputError as error:
-            raise InputError(f"{where}{error}") from None
+            raise type(error)(f"{where}{error}") from None
 
     def _beam_arguments(self, rest: list[str]) -> BeamFlags:
         """What is left of a command line: Beam's flags with their values, and nothing else."""
@@ -282,31 +282,31 @@ class FlagParser(argparse.ArgumentParser, Generic[OptionsT]):
         tokens = iter(rest)
         for token in tokens:
             if not token.startswith("-") or is_number(token):
-                raise InputError(f"unexpected argument '{token}'")
+                raise SettingError(f"unexpected argument '{token}'")
             option, equals, value = token.partition("=")
             name = option.removeprefix("--")
             kind = beam_flags.kind_of(name) if self.beam and option.startswith("--") else None
             if kind is None:
-                raise InputError(self._unknown(option))
+                raise SettingError(self._unknown(option))
             if name in beam_flags.SECRETS:
-                raise InputError(
+                raise SettingError(
                     f"{option}: credentials are not taken as flags, which engines store and show; launcher and workers "
                     "find them in their environment or profile"
                 )
             if kind == "switch":
                 if equals:
-                    raise InputError(f"{option} takes no value, got '{value}'")
+                    raise SettingError(f"{option} takes no value, got '{value}'")
                 beam[name] = [option]
                 continue
             value = value if equals else next(tokens, "")
             if not value or (not equals and value.startswith("-") and not is_number(value)):
-                raise InputError(f"{option} needs a value")
+                raise SettingError(f"{option} needs a value")
             beam_flags.check_value(name, value)
             if name == "temp_location":
                 try:
                     FOLDER(value)
                 except argparse.ArgumentTypeError as error:
-                    raise InputError(f"argument {option}: {error}") from None
+                    raise SettingError(f"argument {option}: {error}") from None
             beam[name] = [*(beam.get(name, []) if kind == "list" else []), f"{option}={value}"]
         return beam
 
@@ -362,11 +362,11 @@ def take_verb(command: str, options: Options, verbs: Verbs, common: type[Options
     if verb not in verbs:
         close = nearest(verb, verbs) if verb else None
         fix = f"did you mean {close}?" if close else f"one of {', '.join(verbs)}"
-        raise InputError(f"unknown verb '{verb}'; {fix}" if verb else f"give a verb: {fix}")
+        raise SettingError(f"unknown verb '{verb}'; {fix}" if verb else f"give a verb: {fix}")
     own = {name for kind in (common, *verbs[verb][0]) for name in kind.names()}
     for name in options.said:
         if name not in own:
-            raise InputError(f"--{name} does not apply to {command} {verb}")
+            raise SettingError(f"--{name} does not apply to {command} {verb}")
     return verb
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpbeam.cli.loading import importing
 from dpbeam.cli.release import ReleaseCommand
-from dpbeam.errors import InputError
+from dpbeam.errors import DataError, SettingError
 from dpbeam.jobs.checks import within_arithmetic
 from dpbeam.jobs.console import warn
 from dpbeam.jobs.options import (
@@ -117,7 +117,7 @@ class PackCommand(ReleaseCommand):
 
     def check(self, options: PackOptions) -> None:
         if options.num_blocks is not None and not 1 <= options.num_blocks <= 65_536:
-            raise InputError(f"--num_blocks must be from 1 to 65536, got {options.num_blocks}")
+            raise SettingError(f"--num_blocks must be from 1 to 65536, got {options.num_blocks}")
 
     def plan(self, options: PackOptions) -> PackingPlan:
         resources = read_supplies(options.supplies)
@@ -204,7 +204,7 @@ def _check_agents(spec: AgentSpec, summary: InputSummary) -> None:
     from dpbeam.io.agents import any_agent
 
     if not any_agent(spec, summary):
-        raise InputError("--agents: there are no agents; pass --allow_empty if that may be so")
+        raise DataError("--agents: there are no agents; pass --allow_empty if that may be so")
 
 
 def read_supplies(path: str) -> tuple[Resource, ...]:
@@ -218,7 +218,7 @@ def read_supplies(path: str) -> tuple[Resource, ...]:
 
     supplies = load(path, "--supplies")
     if not isinstance(supplies, Mapping | list) or not supplies:
-        raise InputError(f"--supplies: '{path}' must map resources to supplies, or list supplies")
+        raise SettingError(f"--supplies: '{path}' must map resources to supplies, or list supplies")
     return resources_of(supplies)
 
 
@@ -231,12 +231,12 @@ def config_of(options: PackOptions) -> PackingConfig:
 
     mechanism = MECHANISM if options.mechanism is None else options.mechanism
     if mechanism in _COMPARED:
-        raise InputError(
+        raise SettingError(
             f"--mechanism: '{mechanism}' has no guarantee with constants that a ledger could state; compare with it by "
             "dpbeam evaluate run, and release with --mechanism=filter"
         )
     if mechanism != MECHANISM:
-        raise InputError(f"--mechanism must be {MECHANISM}, got '{mechanism}'")
+        raise SettingError(f"--mechanism must be {MECHANISM}, got '{mechanism}'")
     return PackingConfig.asked(options.said)
 
 
@@ -250,9 +250,9 @@ def market_of(options: PackOptions, resources: Sequence[Resource], rows: int | N
 
     agents = rows if options.num_agents is None else options.num_agents
     if agents is None:
-        raise InputError("--num_agents is required: how many agents there publicly are")
+        raise SettingError("--num_agents is required: how many agents there publicly are")
     if agents == 0 and options.num_agents is None:
-        raise InputError("--agents: there are no agents")
+        raise DataError("--agents: there are no agents")
     return Market(tuple(resources), agents, options.max_value)
 
 
@@ -270,9 +270,9 @@ def agent_spec(options: PackOptions, resources: Sequence[Resource]) -> AgentSpec
     if not listed and sorted(columns) != sorted(names):
         missing = [name for name in columns if name not in names]
         if missing:
-            raise InputError(f"--supplies: no supply for --demand_column '{missing[0]}'")
+            raise SettingError(f"--supplies: no supply for --demand_column '{missing[0]}'")
         more = next(name for name in names if name not in columns)
-        raise InputError(f"--demand_column: '{more}' has a supply, but no column is named so")
+        raise SettingError(f"--demand_column: '{more}' has a supply, but no column is named so")
     if not listed and list(columns) != names:
         columns = names  # in the order of the supplies
     return AgentSpec.of(

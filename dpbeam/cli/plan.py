@@ -11,7 +11,7 @@ from dpbeam.cli import COMMANDS
 from dpbeam.cli.flags import AdviceOptions, FlagParser, SelectionOptions
 from dpbeam.cli.numbers import integer_list
 from dpbeam.cli.release import PlannedCommand
-from dpbeam.errors import InputError
+from dpbeam.errors import SettingError
 from dpbeam.families.registry import families
 from dpbeam.figures import format_of
 from dpbeam.io.new_files import NewFile
@@ -111,7 +111,7 @@ def _family(options: PlanOptions) -> str:
     """
     family = options.family
     if family not in (None, *planned()):
-        raise InputError(f"--family: expected {', '.join(planned())}, got '{family}'")
+        raise SettingError(f"--family: expected {', '.join(planned())}, got '{family}'")
     implied = (name for name, command in planned().items() if command.implied_by in options.said)
     return family or next(implied, DEFAULT)
 
@@ -129,18 +129,18 @@ def _check_flags(options: PlanOptions, family: str) -> None:
         if owners and family not in owners:
             asked = planned()[owners[0]].asked_by
             fix = "drop it" if asked in options.said else f"give --{asked} too, or drop it"
-            raise InputError(f"--{name} is of {owners[0]}: {fix}")
+            raise SettingError(f"--{name} is of {owners[0]}: {fix}")
     if options.items_per_user is not None and family != DEFAULT:
-        raise InputError("--items_per_user recommends a method of select: drop it, or --k")
+        raise SettingError("--items_per_user recommends a method of select: drop it, or --k")
     if options.degrees is not None and family != DEFAULT:
-        raise InputError(f"--degrees is of {DEFAULT}: drop it")
+        raise SettingError(f"--degrees is of {DEFAULT}: drop it")
     if options.plot is not None and not planned()[family].draws:
-        raise InputError(f"--plot does not apply to {family}")
+        raise SettingError(f"--plot does not apply to {family}")
     own = planned()[family].make_parser()
     own.refuse_left_out(options.said)
     for name in options.said:
         if f"--{name}" not in own.flags | _OF_ALL and name not in planned()[family].own_flags:
-            raise InputError(f"--{name} does not apply to {family}")
+            raise SettingError(f"--{name} does not apply to {family}")
 
 
 def _job_parser() -> FlagParser:

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from dpbeam.cli.flags import FlagParser, entry_point
-from dpbeam.errors import InputError, complain
+from dpbeam.errors import SettingError, complain
 from dpbeam.io.new_files import LEDGER_SUFFIX, NewFile
 from dpbeam.jobs.console import warn
 from dpbeam.jobs.exit_codes import ExitCode
@@ -44,16 +44,16 @@ def make_parser() -> FlagParser[ReportOptions]:
 def main(options: ReportOptions) -> int:
     path = options.ledger
     if path is None:
-        raise InputError("name the ledger of a run: PREFIX.ledger.json")
+        raise SettingError("name the ledger of a run: PREFIX.ledger.json")
     if options.said.get("contents") and options.ledger_alone:
-        raise InputError("--contents and --ledger_alone exclude each other")
+        raise SettingError("--contents and --ledger_alone exclude each other")
     from dpbeam.io.paths import local_path, scheme_of
     from dpbeam.io.released import check_outputs, read_and_check, refutation
     from dpbeam.review.page import render
 
     prefix = local_path(path, "LEDGER").removesuffix(LEDGER_SUFFIX)
     if options.output is None and scheme_of(prefix) is not None:
-        raise InputError("--output: name a file of this machine")
+        raise SettingError("--output: name a file of this machine")
     overwrite = options.overwrite
     page_file = (
         options.output if options.output is not None else NewFile(f"{prefix}.report.html", "--output", [path])
@@ -71,7 +71,7 @@ def main(options: ReportOptions) -> int:
     name = os.path.basename(prefix)
     page = render(text, ledger, statements, name=name, prepared_by=options.prepared_by)
     if options.registry is not None and not ledger.private:
-        raise InputError("--registry: the run had a fixed key, so there is no guarantee to register")
+        raise SettingError("--registry: the run had a fixed key, so there is no guarantee to register")
     page_file.write(page.encode("utf-8"), overwrite=overwrite)
     if options.registry is not None:
         _write_entry(ledger, name, options.registry, options)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpbeam.cli.flags import AdviceOptions, SelectionOptions, merged
 from dpbeam.cli.release import ProgramCommand
-from dpbeam.errors import InputError
+from dpbeam.errors import SettingError
 from dpbeam.jobs.console import warn
 from dpbeam.jobs.options import (
     READ,
@@ -79,9 +79,9 @@ class SelectCommand(ProgramCommand):
     def check(self, options: SelectOptions) -> None:
         self.asked(options).request()  # before anything large is imported
         if options.only_new and options.known is None:
-            raise InputError("--only_new needs --known, which says what is not new")
+            raise SettingError("--only_new needs --known, which says what is not new")
         if options.only_new and options.others:
-            raise InputError(
+            raise SettingError(
                 "--others counts users that hold neither known nor new items: drop it, or --only_new"
             )
 
@@ -100,7 +100,7 @@ class SelectCommand(ProgramCommand):
 
         degrees = options.degrees
         if degrees and min(degrees) < 1:
-            raise InputError("--degrees must be at least 1")
+            raise SettingError("--degrees must be at least 1")
         plan, advice = self.plan(options), _advice(options)
         recommended = {} if advice is None else {"recommended": advice}
         return plan, {**plan_report(plan, degrees), **recommended}
@@ -194,7 +194,7 @@ def _advice(options: SelectOptions) -> dict[str, Any] | None:
     """
     if options.items_per_user is None:
         if options.rare_items_of_holder is not None:
-            raise InputError("--rare_items_of_holder needs --items_per_user")
+            raise SettingError("--rare_items_of_holder needs --items_per_user")
         return None
     selector, advice = advised(options.items_per_user, options.rare_items_of_holder)
     return {"method": selector.name, **advice.settings, "why": advice.why}

@@ -23,7 +23,7 @@ from dpbeam.cli.series_output import (
     published,
     write_result,
 )
-from dpbeam.errors import InputError
+from dpbeam.errors import DataError, SettingError, StoreError
 from dpbeam.jobs.console import emit, warn
 from dpbeam.jobs.result import file_of, run_release
 from dpbeam.series.family import SeriesConfig
@@ -62,17 +62,17 @@ def _run(options: SeriesOptions, beam_arguments: list[str]) -> int:
     if verb == "run":
         return _make(options, beam_arguments)
     if beam_arguments:
-        raise InputError(f"{_name_of(beam_arguments[0])} does not apply to series {verb}")
+        raise SettingError(f"{_name_of(beam_arguments[0])} does not apply to series {verb}")
     return _DO[verb](options)
 
 
 def _make(options: SeriesOptions, beam_arguments: list[str]) -> int:
     options.require("night")
     if options.empty == (options.input is not None):
-        raise InputError("--input: give the night's files, or --empty where nothing came")
+        raise SettingError("--input: give the night's files, or --empty where nothing came")
     if not any(argument.startswith("--runner=") for argument in beam_arguments):
         for flag in (*map(_name_of, beam_arguments), *(["--num_shards"] if options.num_shards else [])):
-            raise InputError(f"{flag} needs --runner: without it a night is made in this process")
+            raise SettingError(f"{flag} needs --runner: without it a night is made in this process")
     else:
         from dpbeam.jobs.engine import use_stores
 
@@ -95,7 +95,7 @@ def _make(options: SeriesOptions, beam_arguments: list[str]) -> int:
                 check_ledger_there(target, name)
             target.check(source.files, {} if result is None else {result.flag: result})
             if target.overwrite and window.snapshot.state.night < number:
-                raise InputError(
+                raise StoreError(
                     f"--folder: night {name} is out, and the folder does not know of it: an older copy of a folder "
                     "would draw its noise again on other data; close this series and open another"
                 )
@@ -142,7 +142,7 @@ def _night_input(options: SeriesOptions, beam_arguments: list[str]) -> Iterator[
     summary = preflight(spec, temp_location=engine.temp_location if beam_arguments else None)
     try:
         if summary.complete_users:
-            raise InputError(
+            raise SettingError(
                 "--user_column is required: a series follows its users over nights, so rows, lines or files cannot be "
                 "users"
             )
@@ -168,7 +168,7 @@ def _in_process(
         batches = list(read_pairs(spec, summary))
         summary.release()
         if not any(len(batch[0]) for batch in batches):
-            raise InputError(NO_PAIRS)
+            raise DataError(NO_PAIRS)
         users, items = (pa.concat_arrays([nothing, *(batch[side] for batch in batches)]) for side in (0, 1))
         kinds = summary.kinds.metadata()[METADATA_KEY]
     return lambda window, number: window.run(number, users, items, kinds)
@@ -184,10 +184,10 @@ def _erase(options: SeriesOptions) -> int:
     window = load_window(options)
     kind = options.user_type
     if kind not in ID_KINDS:
-        raise InputError(f"--user_type must be one of {', '.join(ID_KINDS)}, got '{kind}'")
+        raise SettingError(f"--user_type must be one of {', '.join(ID_KINDS)}, got '{kind}'")
     kinds = window.snapshot.state.kinds
     if kinds and kinds_of(kinds).user != kind:
-        raise InputError(f"--user_type must be {kinds_of(kinds).user}, as the users of the series are")
+        raise SettingError(f"--user_type must be {kinds_of(kinds).user}, as the users of the series are")
     window.erase(read_items(options.users, OutputColumns(("user",), (kind,)), "--users"))
     options.say("erased: these users give no weight on any night to come; whether they were here is not told")
     return 0
@@ -239,7 +239,7 @@ def _close(options: SeriesOptions) -> int:
 
 def _check_open(window: SeriesWindow) -> None:
     if "output" not in window.settings:
-        raise InputError("--folder: this series was opened by dpbeam.Series and has no output; go on there")
+        raise StoreError("--folder: this series was opened by dpbeam.Series and has no output; go on there")
     window.check_paid()
 
 

@@ -8,7 +8,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from dpbeam.cli.series_options import EMPTY_NIGHT, NO_PAIRS, SeriesOptions
-from dpbeam.errors import InputError
+from dpbeam.errors import DataError
 from dpbeam.io.pairs import check_not_empty
 from dpbeam.io.paths import is_pipe
 from dpbeam.io.sources import InputSummary, ReadInput
@@ -106,7 +106,7 @@ class Engine:
             with executor(arguments, progress, verbose=self._options.verbose) as execute:
                 execute(build)
             if reading is not None and not night.any_pairs:
-                raise InputError(NO_PAIRS)
+                raise DataError(NO_PAIRS)
             return night.commit()
 
 

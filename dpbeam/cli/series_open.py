@@ -23,7 +23,7 @@ from dpbeam.cli.series_output import (
     release_of,
     stage,
 )
-from dpbeam.errors import InputError
+from dpbeam.errors import BudgetError, InputError, SettingError, StoreError
 from dpbeam.jobs.charge import open_charge
 from dpbeam.jobs.checks import check_budget, check_test_key, warn_of_budget, within_arithmetic
 from dpbeam.jobs.console import NothingToDo, warn
@@ -105,7 +105,7 @@ def _check_period(options: SeriesOptions, config: SeriesConfig) -> None:
     days = parse_days(options.budget_period, "--budget_period")
     first, last = (config.name_of(night) for night in (1, config.nights))
     if date.fromisoformat(first) < days.first or days.last < date.fromisoformat(last):
-        raise InputError(f"--budget_period must hold all nights of the window, {first}:{last}")
+        raise SettingError(f"--budget_period must hold all nights of the window, {first}:{last}")
 
 
 def _columns(item_column: list[str] | None, item_type: list[str] | None) -> OutputColumns:
@@ -121,7 +121,7 @@ def _columns(item_column: list[str] | None, item_type: list[str] | None) -> Outp
     kinds = tuple(item_type or [STRING])
     kinds = kinds * len(names) if len(kinds) == 1 else kinds
     if len(kinds) != len(names) or not set(kinds) <= set(ID_KINDS):
-        raise InputError(
+        raise SettingError(
             f"--item_type must be {', '.join(ID_KINDS)}, one for all item columns or one for each"
         )
     return OutputColumns(names if len(names) > 1 else ("item",), kinds)
@@ -151,10 +151,10 @@ def _window(
         same = (window.plan.config, window.settings) == (config, json.loads(json.dumps(settings)))
         same = same and window.encrypted == options.encrypt_intermediates
         if not same or window.key.insecure != (options.insecure_test_key is not None):
-            raise InputError(f"--folder: '{folder.path}' holds a series of other settings")
+            raise StoreError(f"--folder: '{folder.path}' holds a series of other settings")
         _check_not_open(options, window)
         if set(window.known.to_pylist()) != set(known.to_pylist() if known is not None else ()):
-            raise InputError(
+            raise StoreError(
                 "--known: this opening began with other known items; give those, or take another --folder and --output"
             )
         return window
@@ -185,7 +185,7 @@ def _check_free(options: SeriesOptions, target: OutputTarget) -> None:
     target.check()
     prefix, folder = (resolved(path) for path in (target.prefix, local_path(options.folder, "--folder")))
     if prefix.startswith(os.path.join(folder, "")):
-        raise InputError(
+        raise SettingError(
             f"--output: '{options.output}' lies in --folder, which is private; name another place"
         )
 
@@ -204,7 +204,7 @@ def _charge(options: SeriesOptions, target: OutputTarget) -> Uncharged:
     except NothingToDo:
         window = load_window(options) if SeriesStore.exists(folder_of(options.folder)) else None
         if window is None or published(target.prefix, window) is None:
-            raise InputError(
+            raise BudgetError(
                 f"--release_id: '{options.release_id}' was charged for a series in another folder; go on with that, "
                 "or take another release id"
             ) from None
@@ -230,7 +230,7 @@ def _publish_window(
                 charge.failed(target, kept=False)
                 raise
         elif charge.pays:
-            raise InputError(
+            raise BudgetError(
                 "--budget: this opening began without an account, and its ledger is out; give the command again "
                 "without --budget, or take another --folder and --output"
             )

@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from dpbeam.cli.series_options import SeriesOptions
-from dpbeam.errors import InputError, UnavailableError
+from dpbeam.errors import InputError, StoreError, UnavailableError
 from dpbeam.jobs.console import warn
 from dpbeam.jobs.exit_codes import ExitCode
 from dpbeam.jobs.result import OUT_ALREADY, RELEASED, describe, file_of, of_release
@@ -60,7 +60,7 @@ def load_window(options: SeriesOptions) -> SeriesWindow:
 
     window = SeriesWindow.load(folder_of(options.folder))
     if options.encrypt_intermediates and not window.encrypted:
-        raise InputError(f"--encrypt_intermediates: the series in '{options.folder}' is not encrypted")
+        raise StoreError(f"--encrypt_intermediates: the series in '{options.folder}' is not encrypted")
     return window
 
 
@@ -111,7 +111,7 @@ def check_ledger_there(target: OutputTarget, night: str) -> None:
     if target.was_begun or exists(target.ledger_path):
         return
     if there := target.existing():
-        raise InputError(
+        raise StoreError(
             f"--night {night} is out, but its ledger '{target.ledger_path}' is gone, and nothing else says whose the "
             f"files beside it are: move {', '.join(map(repr, there))} away, and give the command again, which writes "
             "all of the night anew"

@@ -23,7 +23,7 @@ def naming_selector(name: str = "--selector") -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(str(error).replace("--method", name)) from None
+        raise type(error)(str(error).replace("--method", name)) from None
 
 
 #: Flags of the input -> fields of `InputSpec` that have other names.

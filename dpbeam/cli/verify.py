@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from dpbeam.cli.flags import FlagParser, entry_point
-from dpbeam.errors import InputError, UnavailableError, complain, visible
+from dpbeam.errors import InputError, SettingError, UnavailableError, complain, visible
 from dpbeam.jobs.console import emit
 from dpbeam.jobs.exit_codes import ExitCode
 from dpbeam.jobs.options import READ, Options, flag, switch
@@ -35,9 +35,9 @@ def make_parser() -> FlagParser[VerifyOptions]:
 def main(options: VerifyOptions) -> int:
     paths = options.ledger or []
     if not paths:
-        raise InputError("name the ledger of a run: PREFIX.ledger.json")
+        raise SettingError("name the ledger of a run: PREFIX.ledger.json")
     if options.contents and options.ledger_alone:
-        raise InputError("--contents and --ledger_alone exclude each other")
+        raise SettingError("--contents and --ledger_alone exclude each other")
     verdicts, unread = [], ExitCode.DONE
     for path in paths:
         try:

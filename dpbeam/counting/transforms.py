@@ -9,7 +9,7 @@ from typing_extensions import Unpack
 
 from dpbeam.counting.config import plan_count
 from dpbeam.counting.family import CountConfig
-from dpbeam.errors import InputError, naming_arguments
+from dpbeam.errors import SettingError, naming_arguments
 from dpbeam.rows.elements import Field, PairFields
 from dpbeam.rows.lists import ListedItems
 from dpbeam.selection.columns import arrow_fields
@@ -61,7 +61,7 @@ class CountItems(ProgramTransform):
         with naming_arguments():
             plan = plan_count(asked_for(CountConfig, CountConfig, config, epsilon=epsilon, delta=delta))
             if domain is None:
-                raise InputError("domain is required: the items to count, which must be public")
+                raise SettingError("domain is required: the items to count, which must be public")
             check_sizes(num_shards=num_shards, pairs=pairs, item_bytes=item_bytes)
             fields = PairFields.of(user, item, item_type, on_null)
             super().__init__(

@@ -28,7 +28,7 @@ from dpbeam.counts.counted import CountedProgram
 from dpbeam.counts.items_per_user import BIAS, HISTOGRAM_SHARE, clip_losses
 from dpbeam.counts.user_rounds import INSIDE, WAY, WEIGHT, UserRounds
 from dpbeam.engine.program import Exact, ItemNoise, Program, with_state
-from dpbeam.errors import InputError, param
+from dpbeam.errors import SettingError, param
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.grid import UNITS
 from dpbeam.kernels.shards import Shard
@@ -173,7 +173,7 @@ def count_noises(
     own = (ComposedEvent("gaussian", selection.parts, label=selection.label),) if gaussian else ()
     sigma = sigma_beside(own, epsilon, delta)
     if sigma is None:
-        raise InputError(f"{param('noisy_count_share')} leaves nothing for the counts: raise it")
+        raise SettingError(f"{param('noisy_count_share')} leaves nothing for the counts: raise it")
     noises = CountNoises.calibrate(sigma, max((spec.round for spec in selection.noises()), default=0) + 1)
     event = ComposedEvent("gaussian", (*own, *noises.events), label=selection.label, epsilon=epsilon)
     if gaussian:

@@ -15,7 +15,7 @@ from dpbeam.accounting.events import ComposedEvent, Event, check_stated, describ
 from dpbeam.accounting.noise import NoiseMismatchError, StatedNoise, check_same_noise
 from dpbeam.accounting.threshold import ReleaseTest
 from dpbeam.engine.program import Program, Touches, check_trips
-from dpbeam.errors import InputError, param
+from dpbeam.errors import SettingError, param
 from dpbeam.kernels.grid import UNITS
 
 # Noise is drawn in 64-bit grid units, and sums of 2^32 users are added to it.
@@ -58,7 +58,7 @@ def check_plan(
     check_same_noise([noise for leaf in own for noise in leaf.noises()], noises)
     for spec in noises:
         if not spec.filtered and spec.largest > LARGEST_DRAW:
-            raise InputError(
+            raise SettingError(
                 f"{param('epsilon')} ({epsilon:g}) and {param('delta')} ({delta:g}) need noise of standard deviation "
                 f"{spec.deviation:.3g}, more than the fixed-point weights hold; raise one of them"
             )

@@ -26,7 +26,7 @@ from dpbeam.accounting.noise import NotStatedError, StatedNoise
 from dpbeam.accounting.threshold import ReleaseTest
 from dpbeam.accounting.zcdp import ZCDPFilter
 from dpbeam.engine.binding import OTHER_DATA, Bind, digest_of
-from dpbeam.errors import InputError
+from dpbeam.errors import StoreError
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.grid import UNITS
 from dpbeam.kernels.pairs import Block, PairKeys
@@ -101,7 +101,7 @@ class Keys:
         if self._bind is None:
             return
         if not self._bind(place, digest_of(self._run_key.derive("binding"), parts)):
-            raise InputError(OTHER_DATA)
+            raise StoreError(OTHER_DATA)
 
     def hub(self, spec: HubNoise, trip: int = 0, spent: Sequence[float] = ()) -> Draw:
         """What a hub may draw on this trip, with this noise.

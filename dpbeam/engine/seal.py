@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from dpbeam.errors import InputError, param
+from dpbeam.errors import SetupError, param
 from dpbeam.randomness import RunKey
 
 #: The variable that holds the folder key: 64 hexadecimal digits.
@@ -104,7 +104,7 @@ def folder_key() -> bytes:
     """
     text = os.environ.get(FOLDER_KEY)
     if text is None:
-        raise InputError(
+        raise SetupError(
             f"{param('encrypt_intermediates')}: {FOLDER_KEY} is not in the environment; launcher and "
             "workers need the same"
         )
@@ -113,7 +113,7 @@ def folder_key() -> bytes:
     except ValueError:
         key = b""
     if len(key) != 32:
-        raise InputError(f"{param('encrypt_intermediates')}: {FOLDER_KEY} must be 64 hexadecimal digits")
+        raise SetupError(f"{param('encrypt_intermediates')}: {FOLDER_KEY} must be 64 hexadecimal digits")
     return key
 
 
@@ -143,7 +143,7 @@ def unwrap(folder: str, data: bytes) -> bytes:
             raise InvalidTag
         return _wrapping().decrypt(nonce, sealed, folder.encode())
     except InvalidTag:
-        raise InputError(
+        raise SetupError(
             f"{param('encrypt_intermediates')}: the run's key cannot be opened: {FOLDER_KEY} is not that "
             "of its launcher, or the private folder was changed"
         ) from None

@@ -17,7 +17,7 @@ from dpbeam.accounting.budget import Budget, calibrates, check_share
 from dpbeam.accounting.events import ComposedEvent, FirstHitEvent
 from dpbeam.accounting.search import largest_fitting
 from dpbeam.counts.gathered import NO_ITEMS, public_domain
-from dpbeam.errors import InputError, param
+from dpbeam.errors import SettingError, param
 from dpbeam.hitting.program import HittingSetProgram
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.domain import DEFAULT_SELECTOR
@@ -187,10 +187,10 @@ def _composed(
 def _resolved(config: HittingSetConfig) -> HittingSetConfig:
     Budget(config.epsilon, config.delta)
     if not 1 <= config.k <= MAX_K:
-        raise InputError(f"{param('k')} must be an integer from 1 to {MAX_K}, got {config.k}")
+        raise SettingError(f"{param('k')} must be an integer from 1 to {MAX_K}, got {config.k}")
     if config.public_domain:
         if config.selection is not None or config.selector_share is not None:
-            raise InputError(
+            raise SettingError(
                 f"a public domain needs no selection: drop {param('selector_share')} and the selector's flags"
             )
         return config

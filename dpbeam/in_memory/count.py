@@ -6,7 +6,7 @@ from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 from dpbeam.counting.family import CountConfig
-from dpbeam.errors import InputError, naming_arguments
+from dpbeam.errors import SettingError, naming_arguments
 from dpbeam.in_memory.select import (
     Selection,
     input_pairs,
@@ -50,7 +50,7 @@ def count(
       InputError, TypeError: as `dpbeam.select`.
     """
     if domain is None:
-        raise InputError("domain is required: the items to count, which must be public")
+        raise SettingError("domain is required: the items to count, which must be public")
     key = run_key(insecure_test_key)
     with naming_arguments():
         plan = CountConfig(epsilon, delta).plan()

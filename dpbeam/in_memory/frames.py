@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dpbeam.errors import InputError
+from dpbeam.errors import DataError
 from dpbeam.kernels.canonical import from_values
 
 _ACCEPTED = (
@@ -52,7 +52,7 @@ def frame_columns(data: Any, names: Sequence[str], what: str = "data") -> list[C
     for name in names:
         if known.count(name) != 1:
             has = "several columns" if name in known else "no column"
-            raise InputError(f"{what} has {has} '{name}'; its columns are {', '.join(map(str, known))}")
+            raise DataError(f"{what} has {has} '{name}'; its columns are {', '.join(map(str, known))}")
     return same_length([column(frame[name], name) for name in names])
 
 
@@ -68,7 +68,7 @@ def _named(data: Any, what: str) -> tuple[Any, list[Any]]:
         frame = _table(data, what)
         return frame, frame.schema.names
     fix = "; call collect() first" if hasattr(data, "collect") else ""
-    raise InputError(f"{_ACCEPTED}; got {type(data).__name__} as {what}{fix}")
+    raise DataError(f"{_ACCEPTED}; got {type(data).__name__} as {what}{fix}")
 
 
 def has_column(data: Any, name: str) -> bool:
@@ -79,7 +79,7 @@ def has_column(data: Any, name: str) -> bool:
 def same_length(columns: list[Column]) -> list[Column]:
     """The columns; InputError if they differ in length."""
     if len({len(one.values) for one in columns}) > 1:
-        raise InputError(f"columns {', '.join(repr(c.name) for c in columns)} differ in length")
+        raise DataError(f"columns {', '.join(repr(c.name) for c in columns)} differ in length")
     return columns
 
 
@@ -103,13 +103,13 @@ def column(values: Any, name: str) -> Column:
         return Column(name, values, not pa.types.is_null(values.type))
     dtype = str(getattr(values, "dtype", ""))
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        raise InputError(f"{where} is an array or a list of values, got {type(values).__name__}")
+        raise DataError(f"{where} is an array or a list of values, got {type(values).__name__}")
     # Of polars too, which would hand its objects over as addresses.
     if dtype.lower() == "object" or not _is_array(values):
         return Column(name, _of_values(values, name), False)
     dimensions = getattr(values, "ndim", 1)
     if dimensions != 1:
-        raise InputError(f"{where} has {dimensions} dimensions, not one")
+        raise DataError(f"{where} has {dimensions} dimensions, not one")
     try:
         if hasattr(values, "__arrow_c_stream__"):
             array = pa.chunked_array(values)
@@ -119,7 +119,7 @@ def column(values: Any, name: str) -> Column:
             array = pa.array(values, from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         # What the libraries say may quote a value.
-        raise InputError(
+        raise DataError(
             f"{where} cannot be read as an Arrow array; users and items are strings, integers or bytes"
         ) from None
     return Column(name, array, not pa.types.is_null(array.type))
@@ -140,7 +140,7 @@ def _table(data: Any, what: str) -> pa.Table:
         return pa.table(data)
     except (pa.ArrowException, TypeError, ValueError, AttributeError):
         fix = "; call collect() first" if hasattr(data, "collect") else ""
-        raise InputError(f"{_ACCEPTED}; {type(data).__name__} as {what} cannot be read as one{fix}") from None
+        raise DataError(f"{_ACCEPTED}; {type(data).__name__} as {what} cannot be read as one{fix}") from None
 
 
 def _of_values(values: Iterable[Any], name: str) -> pa.Array:

@@ -17,7 +17,7 @@ from dpbeam.accounting import arguments
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.engine.in_process import output_batches, run_trips
 from dpbeam.engine.program import Keys
-from dpbeam.errors import InputError, naming_arguments
+from dpbeam.errors import DataError, SettingError, naming_arguments
 from dpbeam.in_memory.frames import frame_columns
 from dpbeam.in_memory.select import run_key, several_names, warn_of_budget
 from dpbeam.in_memory.shown import ReleasedTable
@@ -179,7 +179,7 @@ def _plan(
     config: PackingConfig, resources: Any, num_agents: int | None, rows: int, max_value: float
 ) -> PackingPlan:
     if not rows:
-        raise InputError("there are no agents")
+        raise DataError("there are no agents")
     plan = make_plan(config, Market(resources, rows if num_agents is None else num_agents, max_value))
     plan.check_supply()
     return plan
@@ -196,12 +196,12 @@ def _columns(
     columns = list(several_names("demand", demand))
     if not listed:
         if sorted(columns) != sorted(names):
-            raise InputError(
+            raise SettingError(
                 f"demand names {', '.join(columns)}, supplies {', '.join(names)}: they must be the same"
             )
         columns = list(names)
     if len({agent, value, *columns}) < 2 + len(columns):
-        raise InputError("agent, value and demand must name different columns")
+        raise SettingError("agent, value and demand must name different columns")
     agents = frame_columns(data, [agent])[0].values
     numbers = [_numbers(_cell(data, name), name) for name in (value, *columns) if name == value or not listed]
     if listed:
@@ -209,7 +209,7 @@ def _columns(
     else:
         demands = np.column_stack(numbers[1:])
     if not len(agents) == len(numbers[0]) == len(demands):
-        raise InputError("the columns differ in length")
+        raise DataError("the columns differ in length")
     return agents, numbers[0], demands, columns
 
 
@@ -217,18 +217,18 @@ def _cell(data: Any, name: str) -> Any:
     try:
         return data[name]
     except (KeyError, IndexError, TypeError, ValueError, pa.ArrowException):
-        raise InputError(f"data has no column '{name}'") from None
+        raise DataError(f"data has no column '{name}'") from None
     except Exception as error:  # of polars and others, who have errors of their own
-        raise InputError(f"data has no column '{name}': {type(error).__name__}") from None
+        raise DataError(f"data has no column '{name}': {type(error).__name__}") from None
 
 
 def _numbers(values: Any, name: str) -> np.ndarray:
     try:
         numbers = np.asarray(values, np.float64)
     except (TypeError, ValueError):
-        raise InputError(f"column '{name}' holds something else than numbers") from None
+        raise DataError(f"column '{name}' holds something else than numbers") from None
     if numbers.ndim != 1:
-        raise InputError(f"column '{name}' has {numbers.ndim} dimensions, not one")
+        raise DataError(f"column '{name}' has {numbers.ndim} dimensions, not one")
     return numbers
 
 
@@ -237,16 +237,16 @@ def _listed(values: Any, name: str, width: int) -> np.ndarray:
         try:
             numbers = values.astype(np.float64)
         except (TypeError, ValueError):
-            raise InputError(f"column '{name}' holds something else than lists of numbers") from None
+            raise DataError(f"column '{name}' holds something else than lists of numbers") from None
         if numbers.shape[1] != width:
-            raise InputError(f"column '{name}' must hold {width} numbers, one for each resource")
+            raise DataError(f"column '{name}' must hold {width} numbers, one for each resource")
         return numbers
     array = values
     if not isinstance(array, pa.Array | pa.ChunkedArray):
         try:
             array = pa.array(list(values), pa.list_(pa.float64()))
         except (pa.ArrowException, TypeError, ValueError):
-            raise InputError(f"column '{name}' holds something else than lists of numbers") from None
+            raise DataError(f"column '{name}' holds something else than lists of numbers") from None
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     return list_matrix(array, width, name)

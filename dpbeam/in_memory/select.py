@@ -22,7 +22,7 @@ from dpbeam.accounting.release import Others
 from dpbeam.counts.gathered import public_domain
 from dpbeam.engine.in_process import Released, build_blocks, output_batches, run_trips
 from dpbeam.engine.program import Keys, Program
-from dpbeam.errors import InputError, naming_arguments
+from dpbeam.errors import DataError, SettingError, naming_arguments
 from dpbeam.families.base import OutputColumn
 from dpbeam.families.registry import family_of
 from dpbeam.in_memory.frames import Column, column, frame_columns, has_column, is_frame, same_length
@@ -236,7 +236,7 @@ def run_key(text: str | None) -> RunKey:
     with naming_arguments():
         text = arguments.text("insecure_test_key", text)
     if not text:
-        raise InputError("insecure_test_key is empty")
+        raise SettingError("insecure_test_key is empty")
     warnings.warn(
         "NOT PRIVATE: insecure_test_key fixes the key of this run; never release its output", stacklevel=3
     )
@@ -307,11 +307,11 @@ def input_pairs(
       InputError: as `select`.
     """
     if counts is not None and not isinstance(counts, MutableMapping):
-        raise InputError(f"not_private_counts must be a dictionary, got {type(counts).__name__}")
+        raise SettingError(f"not_private_counts must be a dictionary, got {type(counts).__name__}")
     with naming_arguments():
         arguments.text("user", user)
         if arguments.text("on_null", on_null) not in ("error", "drop"):
-            raise InputError(f"on_null must be error or drop, got {on_null!r}")
+            raise SettingError(f"on_null must be error or drop, got {on_null!r}")
     names = several_names("item", item)
     check_names(names, added)
     declared = declared_types(item_type, names)
@@ -343,11 +343,11 @@ def several_names(argument: str, value: str | Sequence[str]) -> tuple[str, ...]:
 def check_names(names: tuple[str, ...], added: Iterable[OutputColumn]) -> None:
     """Refuse names of item columns that do not differ, or that the result needs. Raises InputError."""
     if not names or len(set(names)) < len(names):
-        raise InputError("item names one column or several different ones")
+        raise SettingError("item names one column or several different ones")
     for other in added:
         if other.name in names and len(names) > 1:
             what = other.setting or "the result"
-            raise InputError(f"item: '{other.name}' is the column that {what} adds; rename yours")
+            raise SettingError(f"item: '{other.name}' is the column that {what} adds; rename yours")
 
 
 def declared_types(item_type: str | Sequence[str] | None, names: tuple[str, ...]) -> tuple[str | None, ...]:
@@ -358,10 +358,10 @@ def declared_types(item_type: str | Sequence[str] | None, names: tuple[str, ...]
     if len(declared) == 1:
         declared *= len(names)
     if len(declared) != len(names):
-        raise InputError(f"item_type: {len(declared)} types for {len(names)} item columns")
+        raise SettingError(f"item_type: {len(declared)} types for {len(names)} item columns")
     for kind in declared:
         if kind not in ID_KINDS:
-            raise InputError(f"item_type must be one of {', '.join(ID_KINDS)}, got {kind!r}")
+            raise SettingError(f"item_type must be one of {', '.join(ID_KINDS)}, got {kind!r}")
     return declared
 
 
@@ -370,7 +370,7 @@ def _columns(data: Any, user: str, names: tuple[str, ...]) -> list[Column]:
     if not isinstance(data, tuple):
         return frame_columns(data, (user, *names))
     if len(data) != 2 or len(names) > 1:
-        raise InputError(
+        raise DataError(
             "a tuple holds two columns, (users, items); pairs are turned into columns by tuple(zip(*pairs)), and "
             "several item columns make a mapping or a frame"
         )
@@ -381,13 +381,13 @@ def _kind_of(item: Column, declared: str | None) -> str:
     """The kind of an item column, never from its values."""
     held = canonical.kind_of(item.values.type, f"column '{item.name}'")
     if declared is None and not item.declared and held not in (None, STRING):
-        raise InputError(
+        raise DataError(
             f"column '{item.name}' holds Python values that are no strings and declares no type; pass "
             f"item_type='{held}', or an array of Arrow or numpy"
         )
     kind = declared or held or STRING
     if held not in (None, kind):
-        raise InputError(f"column '{item.name}' holds {held} values, but item_type says {declared}")
+        raise DataError(f"column '{item.name}' holds {held} values, but item_type says {declared}")
     return kind
 
 
@@ -408,7 +408,7 @@ def public_list(values: Any, data: Any, user: str, pairs: InputPairs, where: str
     if len(distinct) < len(listed):
         same = same or pairs.items_are(listed)
     if same:
-        raise InputError(f"{where} is the data of this call; a public list must not come from the data")
+        raise SettingError(f"{where} is the data of this call; a public list must not come from the data")
     if is_frame(values) and user not in pairs.names and has_column(values, user):
         warnings.warn(
             f"{where} has the column '{user}' of users beside its items; all its items are taken as public, so it must "
@@ -431,14 +431,14 @@ def _listed(values: Any, names: tuple[str, ...], kinds: tuple[str, ...], where: 
     elif len(names) == 1:
         columns = [column(values, where)]
     else:
-        raise InputError(f"{where} of several columns are a mapping or a frame with these columns")
+        raise DataError(f"{where} of several columns are a mapping or a frame with these columns")
     parts = []
     for item, name, wanted in zip(columns, names, kinds):
         part, kind = canonical.encode(item.values, where)
         if kind not in (wanted, None):
-            raise InputError(f"{where} holds {kind} values, but column '{name}' holds {wanted} values")
+            raise DataError(f"{where} holds {kind} values, but column '{name}' holds {wanted} values")
         if part.null_count:
-            raise InputError(f"{where} holds a null; remove it")
+            raise DataError(f"{where} holds a null; remove it")
         if kind == STRING and len(canonical.invalid_utf8(part)):
             raise not_utf8(where)
         parts.append(canonical.plain(part))
@@ -466,7 +466,7 @@ def _pairs(
     if counts is not None:
         counts.update(dropped)
     if len(user) and not len(pairs.items):
-        raise InputError(
+        raise DataError(
             "on_null='drop' leaves not a single row of the data; without that, the first is an error that says what "
             "is wrong"
         )

@@ -15,7 +15,7 @@ import pyarrow as pa
 from dpbeam.accounting import arguments
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.engine.in_process import Released
-from dpbeam.errors import InputError, naming_arguments
+from dpbeam.errors import DataError, naming_arguments
 from dpbeam.in_memory.frames import column
 from dpbeam.in_memory.select import (
     Selection,
@@ -222,10 +222,10 @@ class Series:
         """
         ids, kind = canonical.encode(column(users, "users").values, "users")
         if ids.null_count:
-            raise InputError("users holds a null; remove it")
+            raise DataError("users holds a null; remove it")
         known = self._window.snapshot.state.kinds
         if known and len(ids) and kind != kinds_of(known).user:
-            raise InputError(
+            raise DataError(
                 f"users holds {kind} values, but the users of the series are {kinds_of(known).user}"
             )
         with naming_arguments():

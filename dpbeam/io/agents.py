@@ -20,7 +20,7 @@ from apache_beam.pvalue import PCollection
 
 from dpbeam.engine.beam.receipts import UNITS, ReceiptDoFn, mark_batch, plan_reading
 from dpbeam.engine.beam.store import RunStore
-from dpbeam.errors import InputError
+from dpbeam.errors import DataError, SettingError
 from dpbeam.io.files import check_names, match_distinct
 from dpbeam.io.formats import find, formats, infer_format
 from dpbeam.io.formats.base import Piece
@@ -72,20 +72,24 @@ class AgentSpec(InputSpec):
         """A checked spec. Raises InputError."""
         paths = tuple(local_path(pattern, "--agents") for pattern in patterns)
         if not paths:
-            raise InputError("--agents: no file or pattern given")
+            raise SettingError("--agents: no file or pattern given")
         input_format = format or infer_format(paths, "--agents")
         known = [format.name for format in formats() if format.has_columns and not format.is_table]
         if input_format not in known:
-            raise InputError(f"--input_format: agents are read from {', '.join(known)}, got '{input_format}'")
+            raise SettingError(
+                f"--input_format: agents are read from {', '.join(known)}, got '{input_format}'"
+            )
         if listed and not find(input_format).has_lists:
-            raise InputError(
+            raise SettingError(
                 f"--demand_column: {input_format} has no lists; give one column for each resource"
             )
         columns = [agent_column, value_column, *demand_columns]
         if len(set(columns)) < len(columns) or "" in columns:
-            raise InputError("--agent_column, --value_column and --demand_column must name different columns")
+            raise SettingError(
+                "--agent_column, --value_column and --demand_column must name different columns"
+            )
         if agent_type is not None and agent_type not in ID_KINDS:
-            raise InputError(f"--agent_type: expected one of {', '.join(ID_KINDS)}, got '{agent_type}'")
+            raise SettingError(f"--agent_type: expected one of {', '.join(ID_KINDS)}, got '{agent_type}'")
         return cls(
             patterns=paths,
             format=input_format,
@@ -204,7 +208,7 @@ def _typed(rows: Rows, name: str, kinds: Kinds) -> pa.Array:
     if kinds.user == INT and pa.types.is_large_string(agents.type):
         values, bad = canonical.parse_int64(agents.fill_null("").cast(pa.large_binary()))
         if len(bad):
-            raise InputError(f"{rows.where(int(bad[0]))}: column '{name}' holds no 64-bit integer")
+            raise DataError(f"{rows.where(int(bad[0]))}: column '{name}' holds no 64-bit integer")
         return values
     return agents
 
@@ -224,7 +228,7 @@ def _numbers(rows: Rows, place: int, name: str) -> np.ndarray:
         else:
             cells = enumerate(text.to_pylist())
             row = next(i for i, cell in cells if cell is not None and not _is_number(cell))
-        raise InputError(f"{rows.where(row)}: column '{name}' holds no number") from None
+        raise DataError(f"{rows.where(row)}: column '{name}' holds no number") from None
 
 
 def _is_number(text: str) -> bool:
@@ -298,7 +302,7 @@ class WriteAllocations(beam.PTransform):
     ):
         super().__init__()
         if column == ALLOCATION:
-            raise InputError(f"--agent_column: '{ALLOCATION}' is a column of the output; rename yours")
+            raise SettingError(f"--agent_column: '{ALLOCATION}' is a column of the output; rename yours")
         columns = OutputColumns((column,), kinds.item, PackingConfig.added, ROW_NOTE)
         self._write = WriteReleased(folder, columns, format, num_output_shards)
 

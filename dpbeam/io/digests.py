@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+from dpbeam.errors import DataError
 from dpbeam.io.released import sha256_of
 from dpbeam.storage import FileSystems
 from dpbeam.storage.reasons import reason, refusal
@@ -27,4 +28,4 @@ def content_digest(path: str) -> str:
     try:
         return sha256_of(path).hex()
     except OSError as error:
-        raise refusal(f"--input: cannot read '{path}': {reason(error)}", error) from None
+        raise refusal(DataError, f"--input: cannot read '{path}': {reason(error)}", error) from None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import BinaryIO, cast
 
 from dpbeam.disk import naming_file
-from dpbeam.errors import InputError
+from dpbeam.errors import DataError, SetupError
 from dpbeam.io.formats import formats
 from dpbeam.io.formats.base import InputFile
 from dpbeam.io.paths import (
@@ -99,16 +99,16 @@ def _match(pattern: str, flag: str, pipes: bool) -> list[InputFile]:
     check_no_folder(pattern, flag)
     if is_pipe(pattern):
         if not pipes:
-            raise InputError(f"{flag}: '{pattern}' is a pipe; name a file")
+            raise DataError(f"{flag}: '{pattern}' is a pipe; name a file")
         check_no_device(pattern, flag)
         return [InputFile(pattern, 0)]
     missing = missing_filesystem(pattern)
     if missing:
-        raise InputError(f"{flag}: cannot look up '{pattern}': {missing}")
+        raise SetupError(f"{flag}: cannot look up '{pattern}': {missing}")
     try:
         files = [InputFile(path, size) for path, size in files_of(pattern)]
     except (OSError, ValueError, ImportError) as error:
-        raise refusal(f"{flag}: cannot look up '{pattern}': {reason(error)}", error) from None
+        raise refusal(DataError, f"{flag}: cannot look up '{pattern}': {reason(error)}", error) from None
     if not files:
         raise no_file(pattern, flag)
     return files
@@ -127,7 +127,7 @@ def _refuse_files_of_tables(paths: Iterable[str], flag: str) -> None:
             looked_at.add(folder)
             for table in tables:
                 if _any_file(posixpath.join(literal(folder), table.mark)):
-                    raise InputError(
+                    raise DataError(
                         f"{flag}: '{folder}' is the folder of a table, whose files hold deleted and replaced rows too; "
                         f"read it as --input {table.spelling.format(folder=folder)}"
                     )
@@ -140,7 +140,7 @@ def _any_file(pattern: str) -> bool:
         return bool(FileSystems.match(pattern, 1))
     except (OSError, ValueError) as error:
         if is_passing(error):
-            raise refusal(f"--input: cannot look up '{pattern}': {reason(error)}", error) from None
+            raise refusal(DataError, f"--input: cannot look up '{pattern}': {reason(error)}", error) from None
         return False
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpbeam.errors import InputError
+from dpbeam.errors import DataError, InputError, SettingError
 from dpbeam.families.registry import family_of
 from dpbeam.io.files import identity, match_files
 from dpbeam.io.formats.base import InputFile
@@ -104,7 +104,7 @@ def refuse_input(path: str, flag: str, patterns: Sequence[str], inputs: Sequence
             digest = _digest(name)
             same = any(_digest(file.path) == digest for file in inputs if file.size == _size(name, flag))
         if same:
-            raise InputError(
+            raise SettingError(
                 f"{flag}: '{name}' is the input of this run, or a copy of it; a public list must not come from the data"
             )
 
@@ -146,7 +146,7 @@ def _items(spec: ListSpec, columns: OutputColumns) -> Iterator[pa.Array]:
     if form.declares_types:
         for name, kind, wanted in zip(columns.names, kinds.item, columns.kinds):
             if kind != wanted:
-                raise InputError(
+                raise DataError(
                     f"{path}: column '{name}' holds {kind} values, but the items of the input are {wanted}"
                 )
     for rows in list_rows(spec, kinds):
@@ -167,7 +167,7 @@ def _fields(lines: Rows, count: int, beside: tuple[int, int]) -> Rows:
     sizes, width = pc.list_value_length(fields).to_numpy(), beside[0] + count + beside[1]
     if (bad := sizes != width).any():
         row = int(bad.argmax())
-        raise InputError(
+        raise DataError(
             f"{lines.where(int(kept[row]))}: {sizes[row]} fields separated by tabs, expected {width}"
         )
     columns = [pc.list_element(fields, beside[0] + place) for place in range(count)]
@@ -186,7 +186,7 @@ def _plain(values: pa.Array, kind: str, rows: Rows, *, escaped: bool) -> pa.Arra
         numbers, _ = canonical.parse_int64(values)
         if numbers.null_count:
             row = pc.index(numbers.is_null(), True).as_py()
-            raise InputError(f"{rows.where(row)}: not a 64-bit integer, as the items of the input are")
+            raise DataError(f"{rows.where(row)}: not a 64-bit integer, as the items of the input are")
         return canonical.encode_int64(numbers)
     if kind == STRING and not (escaped and pc.any(pc.match_substring(values, b"\\")).as_py()):
         return values
@@ -196,7 +196,7 @@ def _plain(values: pa.Array, kind: str, rows: Rows, *, escaped: bool) -> pa.Arra
         try:
             plain.append(undo(text))
         except ValueError as complaint:
-            raise InputError(f"{rows.where(row)}: {complaint}") from None
+            raise DataError(f"{rows.where(row)}: {complaint}") from None
     return pa.array(plain, pa.large_binary())
 
 

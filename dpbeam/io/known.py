@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from dpbeam.accounting.ledger import Ledger
-from dpbeam.errors import InputError, UnavailableError
+from dpbeam.errors import DataError, InputError, UnavailableError
 from dpbeam.io.item_lists import read_items
 from dpbeam.io.new_files import LEDGER_SUFFIX, output_named
 from dpbeam.io.output import ledger_path, shards_named
@@ -65,7 +65,7 @@ def read_known(paths: Sequence[str], columns: OutputColumns, *, insecure: bool) 
             *shards_named(prefix, {"parameters": ledgers[prefix].parameters}),
         )
         if local_path(path, FLAG) not in names:
-            raise InputError(f"{FLAG}: '{path}' is not the file of '{ledger_path(prefix)}'")
+            raise DataError(f"{FLAG}: '{path}' is not the file of '{ledger_path(prefix)}'")
         named.append(named_release(ledgers[prefix], text))
         parts.append(read_items(prefix, columns, FLAG))
     return KnownReleases(pa.chunked_array(parts).unique(), ledgers, named)
@@ -77,16 +77,16 @@ def _checked(prefix: str, insecure: bool) -> tuple[Ledger, str]:
     try:
         text, ledger, statements = read_and_check(path)
     except NoLedgerError as error:
-        raise InputError(f"{FLAG}: '{prefix}' is no finished release: {error}") from None
+        raise DataError(f"{FLAG}: '{prefix}' is no finished release: {error}") from None
     except (InputError, UnavailableError) as error:
         raise type(error)(f"{FLAG}: {error}") from None
     if ledger is not None:
         if not ledger.private and not insecure:
-            raise InputError(f"{FLAG}: '{prefix}' is NOT PRIVATE: a fixed key made it, so its items are data")
+            raise DataError(f"{FLAG}: '{prefix}' is NOT PRIVATE: a fixed key made it, so its items are data")
         statements += check_outputs(path, ledger, contents=True)
     if wrong := refutation(path, statements):
-        raise InputError(f"{FLAG}: {wrong}")
+        raise DataError(f"{FLAG}: {wrong}")
     assert ledger is not None  # else a statement does not hold
     if ledger.release is None or ledger.release.items_released is None:
-        raise InputError(f"{FLAG}: '{path}' names no files with their digests, as releases of items do")
+        raise DataError(f"{FLAG}: '{path}' names no files with their digests, as releases of items do")
     return ledger, text

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from dpbeam.errors import InputError
+from dpbeam.errors import DataError
 from dpbeam.io.paths import compression_of
 from dpbeam.io.streams import ByteSource, open_input
 
@@ -93,9 +93,9 @@ def check_text(path: str, data: bytes, *, whole: bool) -> None:
     head = data[:64]
     halves = (head[0::2], head[1::2])
     if head.startswith(_UTF_16) or (len(head) > 8 and not all(any(half) for half in halves)):
-        raise InputError(f"{path}: is text in UTF-16; convert it to UTF-8")
+        raise DataError(f"{path}: is text in UTF-16; convert it to UTF-8")
     if b"\r" in data and b"\n" not in data and (whole or len(data) > _LONGEST_FIRST_LINE):
-        raise InputError(
+        raise DataError(
             f"{path}: its lines end with carriage returns alone; convert them to newlines, as tr '\\r' '\\n' does"
         )
 

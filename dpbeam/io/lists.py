@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpbeam.errors import InputError
+from dpbeam.errors import DataError, InputError
 from dpbeam.io.files import match_files
 from dpbeam.io.formats import find, format_of, formats
 from dpbeam.io.formats.base import Format, Piece
@@ -73,7 +73,7 @@ def faults_of(flag: str) -> Iterator[None]:
         yield
     except InputError as error:
         problem = error.problem.removeprefix(f"{flag}: ").removeprefix("--input_format: ")
-        raise InputError(f"{flag}: {problem}") from None
+        raise type(error)(f"{flag}: {problem}") from None
 
 
 def list_kinds(spec: ListSpec) -> Kinds:
@@ -101,8 +101,8 @@ def whole_column(spec: ListSpec, rows: Rows, place: int) -> pa.Array:
     values, kind = canonical.encode(rows.items[place], f"{spec.patterns[0]}: column '{name}'")
     if values.null_count:
         row = pc.index(values.is_null(), True).as_py()
-        raise InputError(f"{rows.where(row)}: null in column '{name}'")
+        raise DataError(f"{rows.where(row)}: null in column '{name}'")
     values = canonical.plain(values)
     if kind == STRING and not rows.utf8 and len(bad := canonical.invalid_utf8(values)):
-        raise InputError(f"{rows.where(int(bad[0]))}: not valid UTF-8")
+        raise DataError(f"{rows.where(int(bad[0]))}: not valid UTF-8")
     return values

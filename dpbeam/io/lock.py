@@ -11,7 +11,7 @@ import errno
 import os
 from collections.abc import Iterator
 
-from dpbeam.errors import InputError, UnavailableError
+from dpbeam.errors import InputError, StoreError, UnavailableError
 from dpbeam.io.paths import absolute
 from dpbeam.storage import FileSystems
 from dpbeam.storage.files import HeldError, NoLocksError
@@ -42,7 +42,7 @@ def hold(prefix: str) -> Iterator[None]:
                 f"--output: another run is under way that writes '{prefix}'; try again when it has ended"
             ) from None
         except OSError as error:
-            kind = UnavailableError if error.errno in (errno.ENOSPC, errno.EDQUOT) else InputError
+            kind = UnavailableError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
             raise kind(f"--output: cannot write '{prefix}': {error.strerror}") from None
         yield
 

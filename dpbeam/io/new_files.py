@@ -17,7 +17,7 @@ import re
 import stat
 from collections.abc import Iterable, Sequence
 
-from dpbeam.errors import InputError, UnavailableError
+from dpbeam.errors import InputError, SettingError, StoreError, UnavailableError
 from dpbeam.io.lock import LOCK_SUFFIX
 from dpbeam.io.paths import STDIN, absolute, is_folder, is_pipe, is_wild, local_path, scheme_of
 from dpbeam.storage import FileSystems
@@ -60,9 +60,9 @@ class NewFile(str):
     def __new__(cls, path: str, flag: str, reads: Iterable[str] = ()) -> NewFile:
         resolved = local_path(path, flag)
         if "\0" in resolved:
-            raise InputError(f"{flag}: a path holds no NUL character")
+            raise SettingError(f"{flag}: a path holds no NUL character")
         if scheme_of(resolved) is not None:
-            raise InputError(f"{flag}: '{path}' must be a file of this machine")
+            raise SettingError(f"{flag}: '{path}' must be a file of this machine")
         made = super().__new__(cls, resolved)
         made.flag, made.reads = flag, tuple(reads)
         return made
@@ -78,9 +78,9 @@ class NewFile(str):
           InputError: naming the flag.
         """
         if self == STDIN:
-            raise InputError(f"{self.flag}: '{self}' is no file; give the name of one")
+            raise StoreError(f"{self.flag}: '{self}' is no file; give the name of one")
         if not self or self.endswith(os.sep):
-            raise InputError(f"{self.flag}: '{self}' is a folder; give the name of a file")
+            raise StoreError(f"{self.flag}: '{self}' is a folder; give the name of a file")
         mode = self._mode()
         if mode is not None:
             self._check_existing(mode, overwrite, inputs)
@@ -91,7 +91,7 @@ class NewFile(str):
     def check_apart(self, other: NewFile) -> None:
         """Refuse one file for two flags. Raises InputError naming them."""
         if os.path.realpath(self) == os.path.realpath(other):
-            raise InputError(f"{self.flag}: name another file than {other.flag}")
+            raise SettingError(f"{self.flag}: name another file than {other.flag}")
 
     def _mode(self) -> int | None:
         """Of what lies there, links not followed; None where there is nothing."""
@@ -101,20 +101,20 @@ class NewFile(str):
             return None
         except (OSError, ValueError) as error:  # too long a name, a loop of links
             why = getattr(error, "strerror", None) or str(error)
-            raise InputError(f"{self.flag}: cannot write '{self}': {why}") from None
+            raise StoreError(f"{self.flag}: cannot write '{self}': {why}") from None
 
     def _check_existing(self, mode: int, overwrite: bool, inputs: Iterable[str]) -> None:
         if stat.S_ISDIR(mode):
-            raise InputError(f"{self.flag}: '{self}' is a folder; give the name of a file")
+            raise StoreError(f"{self.flag}: '{self}' is a folder; give the name of a file")
         if any(map(self._is_same, (*inputs, *_files_of(self.reads)))):
-            raise InputError(f"{self.flag}: '{self}' is an input of this run; name another file")
+            raise StoreError(f"{self.flag}: '{self}' is an input of this run; name another file")
         if overwrite and is_anothers(self):
-            raise InputError(f"{self.flag}: '{self}' {ANOTHERS}")
+            raise StoreError(f"{self.flag}: '{self}' {ANOTHERS}")
         if not overwrite:
-            raise InputError(f"{self.flag}: '{self}' exists; pass --overwrite to replace it, or another name")
+            raise StoreError(f"{self.flag}: '{self}' exists; pass --overwrite to replace it, or another name")
         if not stat.S_ISREG(mode):
             what = "a link" if stat.S_ISLNK(mode) else "no regular file"
-            raise InputError(f"{self.flag}: '{self}' is {what}, which is never replaced; name another file")
+            raise StoreError(f"{self.flag}: '{self}' is {what}, which is never replaced; name another file")
 
     def _is_same(self, other: str) -> bool:
         try:
@@ -125,14 +125,14 @@ class NewFile(str):
     def _check_release(self) -> None:
         ledger = ledger_that_names(self)
         if ledger is not None:
-            raise InputError(f"{self.flag}: '{self}' belongs to the release of '{ledger}'; name another file")
+            raise StoreError(f"{self.flag}: '{self}' belongs to the release of '{ledger}'; name another file")
 
     def _check_series(self) -> None:
         """Where one file is lost, a window that is paid for is."""
         folder = os.path.dirname(os.path.realpath(self))
         while folder != (above := os.path.dirname(folder)):
             if all(os.path.lexists(os.path.join(folder, name)) for name in _OF_SERIES):
-                raise InputError(
+                raise StoreError(
                     f"{self.flag}: '{self}' lies in '{folder}', the private folder of a series; name another place"
                 )
             folder = above
@@ -143,7 +143,7 @@ class NewFile(str):
         while not os.path.lexists(folder):
             folder = os.path.dirname(folder)
         if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
-            raise InputError(
+            raise StoreError(
                 f"{self.flag}: cannot write '{self}': '{folder}' is no folder that can be written"
             )
 
@@ -163,7 +163,7 @@ class NewFile(str):
             self._put(data, overwrite, private)
             FileSystems.flush(folder, above=True)
         except OSError as error:
-            kind = UnavailableError if error.errno in _PASSING else InputError
+            kind = UnavailableError if error.errno in _PASSING else StoreError
             raise kind(f"{self.flag}: cannot write '{self}': {error.strerror}") from None
 
     def _put(self, data: bytes, overwrite: bool, private: bool) -> None:
@@ -196,7 +196,7 @@ def check_prefix(prefix: str) -> None:
     try:
         prefix.encode()
     except UnicodeEncodeError:
-        raise InputError(f"--output: '{prefix}' is not valid UTF-8; give another name") from None
+        raise SettingError(f"--output: '{prefix}' is not valid UTF-8; give another name") from None
     if scheme_of(prefix) is None:
         folder, name = os.path.split(os.fsencode(absolute(prefix)))
         names = [*folder.split(b"/"), name + b" " * _REST_OF_NAME]
@@ -206,7 +206,7 @@ def check_prefix(prefix: str) -> None:
         if len(folder) + 2 * len(name) + _REST_OF_PATH >= os.pathconf(os.sep, "PC_PATH_MAX"):
             raise _too_long(prefix, os.pathconf(os.sep, "PC_PATH_MAX"), "path")
     if is_pipe(prefix) and not is_folder(prefix):
-        raise InputError(f"--output: '{prefix}' is no prefix of file names; give a name such as out/items")
+        raise SettingError(f"--output: '{prefix}' is no prefix of file names; give a name such as out/items")
 
 
 def output_named(output: str) -> tuple[str, str | None]:
@@ -220,7 +220,7 @@ def output_named(output: str) -> tuple[str, str | None]:
 
 
 def _too_long(prefix: str, limit: int, what: str) -> InputError:
-    return InputError(
+    return SettingError(
         f"--output: '{prefix[:60]}...' is too long: with what the names of its files add, it passes the {limit} bytes "
         f"of a {what}"
     )
@@ -243,7 +243,7 @@ def check_not_output(flag: str, path: str, output: str, extras: Sequence[str] = 
     further = extras if one_file is None else (*extras, OUTPUT_FORMATS[one_file])
     ours = (LEDGER_SUFFIX, COMMIT_SUFFIX, LOCK_SUFFIX, *(f".{name}" for name in further))
     if rest in ours or ((shard := _SHARD.fullmatch(rest)) and shard[1] in ("", NOT_PUBLIC)):
-        raise InputError(f"{flag}: '{path}' is a file of --output; name another one")
+        raise SettingError(f"{flag}: '{path}' is a file of --output; name another one")
 
 
 def ledger_that_names(path: str) -> str | None:

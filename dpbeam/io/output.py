@@ -30,7 +30,7 @@ from dpbeam.accounting.release import Release, Shard, as_text
 from dpbeam.engine.beam.owner import FILE as OWNER_FILE
 from dpbeam.engine.beam.owner import STAGING, mark
 from dpbeam.engine.beam.owner import remove as remove_folder
-from dpbeam.errors import InputError, RunnerError, complain
+from dpbeam.errors import RunnerError, SettingError, StoreError, complain
 from dpbeam.io.files import delete_quietly, identity, write_atomically
 from dpbeam.io.lock import hold
 from dpbeam.io.new_files import (
@@ -82,19 +82,21 @@ class OutputTarget:
         one_file: bool = False,
     ):
         if format not in OUTPUT_FORMATS:
-            raise InputError(f"--output_format: expected one of {', '.join(OUTPUT_FORMATS)}, got '{format}'")
+            raise SettingError(
+                f"--output_format: expected one of {', '.join(OUTPUT_FORMATS)}, got '{format}'"
+            )
         prefix = local_path(prefix, "--output")
         if not prefix or prefix.endswith(("/", os.sep)):
-            raise InputError(
+            raise SettingError(
                 f"--output: '{prefix}' is not a prefix of file names; add a name, for example '{prefix}items'"
             )
         path = f"{prefix}.{OUTPUT_FORMATS[format]}" if one_file else prefix
         if is_folder(path):
-            raise InputError(
+            raise StoreError(
                 f"--output: '{path}' is a folder; add a name, for example '{os.path.join(path, 'items')}'"
             )
         if scheme_of(prefix) is not None and any(c in prefix for c in WILDCARDS):
-            raise InputError(f"--output: '{prefix}' must not hold wildcards")
+            raise SettingError(f"--output: '{prefix}' must not hold wildcards")
         check_prefix(prefix)
         self.prefix, self.path, self.one_file = prefix, path, one_file
         self.format = format
@@ -126,9 +128,9 @@ class OutputTarget:
             return cls(output, format or "parquet", **more)
         fix = f"drop it, or give a prefix such as --output={prefix}"
         if format not in (None, named):
-            raise InputError(f"--output_format={format} is not the format of --output={output}: {fix}")
+            raise SettingError(f"--output_format={format} is not the format of --output={output}: {fix}")
         if files not in (None, 1):
-            raise InputError(f"--num_output_shards={files}: --output={output} is one file: {fix}")
+            raise SettingError(f"--num_output_shards={files}: --output={output} is one file: {fix}")
         return cls(prefix, named, one_file=True, **more)
 
     def stage_below(self, temp_location: str) -> None:
@@ -155,11 +157,11 @@ class OutputTarget:
             existing = self.existing()
         except (OSError, ValueError, ImportError) as error:
             message = f"--output: cannot look up '{self.prefix}': {reason(error, self.prefix)}"
-            raise refusal(message, error) from None
+            raise refusal(StoreError, message, error) from None
         inputs_read = self._read
         for flag, path in (writes or {}).items():
             if identity(path) in inputs_read:
-                raise InputError(f"{flag}: '{path}' is an input of this run; name another file")
+                raise StoreError(f"{flag}: '{path}' is an input of this run; name another file")
             check_not_output(flag, path, self.path, self.extras)
         self._check_free(existing, "exists")
         self._check_writable()
@@ -180,21 +182,21 @@ class OutputTarget:
         inputs = self._read
         for path in existing:
             if identity(path) in inputs:
-                raise InputError(f"--output: '{path}' is an input of this run; choose another prefix")
+                raise StoreError(f"--output: '{path}' is an input of this run; choose another prefix")
         owned = self._owned(existing)
         for path in existing:
             if path not in owned:
-                raise InputError(
+                raise StoreError(
                     f"--output: '{path}' is in the way, and no ledger of dpbeam names it; choose another prefix, or "
                     "remove it yourself"
                 )
         if not self.overwrite:
-            raise InputError(
+            raise StoreError(
                 f"--output: '{existing[0]}' {how}; pass --overwrite to replace it, or another prefix"
             )
         for path in existing:
             if is_anothers(path):
-                raise InputError(f"--output: '{path}' {ANOTHERS}")
+                raise StoreError(f"--output: '{path}' {ANOTHERS}")
 
     def _owned(self, existing: list[str]) -> set[str]:
         """Those of the existing files that dpbeam has written: as the ledger, or a commit cut short, says."""
@@ -216,9 +218,9 @@ class OutputTarget:
             while not os.path.lexists(folder):
                 folder = os.path.dirname(folder)
             if not os.path.isdir(folder):
-                raise InputError(f"--output: cannot write '{self.prefix}': '{folder}' is not a folder")
+                raise StoreError(f"--output: cannot write '{self.prefix}': '{folder}' is not a folder")
             if not os.access(folder, os.W_OK | os.X_OK):
-                raise InputError(
+                raise StoreError(
                     f"--output: cannot write '{self.prefix}': no permission to write in '{folder}'"
                 )
             return
@@ -227,7 +229,9 @@ class OutputTarget:
             FileSystems.make_folder(self.staging, private=True)
             write_atomically(probe, lambda file: None)
         except (OSError, ValueError) as error:
-            raise refusal(f"--output: cannot write '{self.prefix}': {reason(error)}", error) from None
+            raise refusal(
+                StoreError, f"--output: cannot write '{self.prefix}': {reason(error)}", error
+            ) from None
         finally:
             delete_quietly([probe, self.staging])
 
@@ -267,7 +271,9 @@ class OutputTarget:
             FileSystems.make_folder(self.staging, private=True)
             mark(self.staging, strictly=True)  # on a store workers take its absence for the end of the run
         except OSError as error:
-            raise refusal(f"--output: cannot write '{self.prefix}': {reason(error)}", error) from None
+            raise refusal(
+                StoreError, f"--output: cannot write '{self.prefix}': {reason(error)}", error
+            ) from None
         return self.staging
 
     def commit(self, ledger: Ledger) -> list[str]:

@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from dpbeam.errors import InputError
+from dpbeam.errors import DataError
 from dpbeam.io.readers import has_rows, read_complete, read_scattered
 from dpbeam.io.rows import Counts
 from dpbeam.io.sources import InputSummary, plan_units, spread
@@ -60,8 +60,8 @@ def check_not_empty(spec: InputSpec, summary: InputSummary, unless: str = ALLOW)
             return
     flags = [flag for flag, names in _DROPPING.items() if any(counts[name] for name in names)]
     if flags:
-        raise InputError(
+        raise DataError(
             f"{', '.join(flags)}: not a single row of the input is left; without that, the first is an error that says "
             f"what is wrong; {unless}"
         )
-    raise InputError(f"--input: {NO_ROWS}; {unless}")
+    raise DataError(f"--input: {NO_ROWS}; {unless}")

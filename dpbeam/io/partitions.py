@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from dpbeam.errors import InputError
+from dpbeam.errors import DataError, SettingError
 
 if TYPE_CHECKING:
     from dpbeam.io.formats.base import InputFile
@@ -43,7 +43,7 @@ class Filter:
         """Of `day>=2026-11-01`. Raises InputError."""
         parts = _FILTER.fullmatch(text)
         if parts is None:
-            raise InputError(f"--partition: expected a comparison such as 'day>=2026-11-01', got '{text}'")
+            raise SettingError(f"--partition: expected a comparison such as 'day>=2026-11-01', got '{text}'")
         return cls(parts[1].strip(), parts[2], parts[3].strip())
 
     def keeps(self, value: str | None) -> bool:
@@ -78,10 +78,10 @@ def with_partitions(
         partitions = dict(file.constants) if of_table else in_path(file.path)
         for one in wanted:
             if one.name not in partitions:
-                raise InputError(f"--partition: {file.path} lies in no partition {one.name}=...")
+                raise DataError(f"--partition: {file.path} lies in no partition {one.name}=...")
         if all(one.keeps(partitions[one.name]) for one in wanted):
             constants = tuple((name, value) for name, value in partitions.items() if name in columns)
             kept.append(replace(file, constants=constants))
     if not kept and wanted:
-        raise InputError(f"--partition: no file is left of {len(files)}")
+        raise DataError(f"--partition: no file is left of {len(files)}")
     return kept

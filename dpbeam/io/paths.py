@@ -14,7 +14,7 @@ import stat
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from dpbeam.errors import InputError, visible
+from dpbeam.errors import DataError, InputError, SettingError, visible
 from dpbeam.storage import FileSystems
 
 STDIN = "-"
@@ -84,7 +84,7 @@ def local_path(path: str, flag: str) -> str:
     if path.lower().startswith("file:/"):
         url = _FILE_URL.fullmatch(path)
         if url is None or url[1] not in (None, "", "localhost"):
-            raise InputError(f"{flag}: '{path}': a file URL names this machine: file:///folder/name")
+            raise SettingError(f"{flag}: '{path}': a file URL names this machine: file:///folder/name")
         return unquote(url[2])
     return os.path.expanduser(path) if path.startswith("~") else path
 
@@ -102,7 +102,7 @@ def check_text(text: str, flag: str, fix: str = "") -> None:
         text.encode()
     except UnicodeEncodeError:
         shown = visible(text).replace(r"\udc", r"\x")  # of each byte that is none Python makes this
-        raise InputError(f"{flag}: '{shown}' is not valid UTF-8{fix}") from None
+        raise SettingError(f"{flag}: '{shown}' is not valid UTF-8{fix}") from None
 
 
 def is_pipe(path: str) -> bool:
@@ -127,7 +127,7 @@ def check_no_device(path: str, flag: str) -> None:
     mode, null = state.st_mode, os.stat(os.devnull)
     ends = stat.S_ISCHR(mode) and (state.st_rdev == null.st_rdev or os.major(state.st_rdev) in _TERMINALS)
     if stat.S_ISBLK(mode) or stat.S_ISSOCK(mode) or (stat.S_ISCHR(mode) and not ends):
-        raise InputError(f"{flag}: '{path}' is a device; name a file")
+        raise DataError(f"{flag}: '{path}' is a device; name a file")
 
 
 def is_wild(pattern: str) -> bool:
@@ -218,16 +218,16 @@ def _folder_of(pattern: str) -> str:
 def no_file(pattern: str, flag: str) -> InputError:
     """The error for a pattern without files."""
     if pattern.endswith(_IN_FOLDERS):
-        return InputError(f"{flag}: the folder '{_folder_of(pattern)}' holds no file to read")
+        return DataError(f"{flag}: the folder '{_folder_of(pattern)}' holds no file to read")
     what = "no file matches" if is_wild(pattern) else "no such file:"
-    return InputError(f"{flag}: {what} '{pattern}'")
+    return DataError(f"{flag}: {what} '{pattern}'")
 
 
 def check_no_folder(pattern: str, flag: str) -> None:
     """Refuse a folder where files are named. Raises InputError."""
     if is_folder(pattern):
         example = os.path.join(pattern, "*")
-        raise InputError(f"{flag}: '{pattern}' is a folder; name its files, for example '{example}'")
+        raise DataError(f"{flag}: '{pattern}' is a folder; name its files, for example '{example}'")
 
 
 def compression_of(path: str) -> str | None:
@@ -235,7 +235,7 @@ def compression_of(path: str) -> str | None:
     extension = name_of(path).rpartition(".")[2].lower()
     if extension in _UNREADABLE:
         ours = ", ".join(compression.name for compression in COMPRESSIONS)
-        raise InputError(
+        raise DataError(
             f"{path}: .{extension} files are not read; compress with one of {ours}, or not at all"
         )
     return next((way.name for way in COMPRESSIONS if path.lower().endswith(f".{way.suffix}")), None)

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.release import Shard
-from dpbeam.errors import InputError, UnavailableError
+from dpbeam.errors import DataError, UnavailableError
 from dpbeam.io.paths import is_folder, local_path
 from dpbeam.review.verification import Statement, check_ledger
 from dpbeam.storage import FileSystems
@@ -86,7 +86,7 @@ def _check_answers(path: str, error: OSError) -> None:
         raise UnavailableError(f"cannot read '{path}': {reason(error)}") from None
 
 
-class NoLedgerError(InputError):
+class NoLedgerError(DataError):
     """A file is not there, cannot be read, or is no text."""
 
 
@@ -118,7 +118,7 @@ def read_and_check(path: str) -> tuple[str, Ledger | None, list[Statement]]:
     try:
         return text, *check_ledger(text)
     except ValueError as error:
-        raise InputError(f"'{path}': {error}") from None
+        raise DataError(f"'{path}': {error}") from None
 
 
 def refutation(path: str, statements: list[Statement]) -> str | None:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpbeam.errors import InputError, advice
+from dpbeam.errors import DataError, InputError, advice
 from dpbeam.io.tokens import Tokenizer
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import Kinds, is_list
@@ -122,11 +122,11 @@ class PairMaker:
         if fault == BAD_ROWS:
             if self._spec.on_bad_row == "error":
                 fix = "write the column in UTF-8 or as bytes" if self._typed else CONVERT
-                raise InputError(f"{rows.where(row)}: not valid UTF-8; {fix}")
+                raise DataError(f"{rows.where(row)}: not valid UTF-8; {fix}")
         elif self._spec.on_null == "error" and (fault == NULL_ROWS or self._tokenizer is None):
             # A tokeniser's empty tokens are no fault of the data.
             what = "null" if fault == NULL_ROWS else "empty item"
-            raise InputError(
+            raise DataError(
                 f"{rows.where(row)}: {what} in column '{column}'"
                 + advice("; pass --on_null=drop to drop such rows")
             )
@@ -139,7 +139,7 @@ def refuse_row(spec: InputSpec, where: str, problem: str) -> None:
       InputError: naming the row.
     """
     if spec.on_bad_row == "error":
-        raise InputError(f"{where}: {problem}" + ("" if problem.endswith(NOT_UTF_8) else f"; {spec.fix_row}"))
+        raise DataError(f"{where}: {problem}" + ("" if problem.endswith(NOT_UTF_8) else f"; {spec.fix_row}"))
 
 
 def column_type(spec: InputSpec, name: str, data_type: pa.DataType, path: str) -> str | None:
@@ -152,26 +152,26 @@ def column_type(spec: InputSpec, name: str, data_type: pa.DataType, path: str) -
     if name in spec.numbers:
         if name in spec.lists:
             if not is_list(stored):
-                raise InputError(f"{where} has type {stored}, expected a list of numbers")
+                raise DataError(f"{where} has type {stored}, expected a list of numbers")
             stored = stored.value_type
         if not (pa.types.is_floating(stored) or pa.types.is_integer(stored) or pa.types.is_decimal(stored)):
-            raise InputError(f"{where} has type {stored}, expected numbers")
+            raise DataError(f"{where} has type {stored}, expected numbers")
         return None
     if name in spec.lists:
         if is_list(stored):
             stored = stored.value_type
         elif spec.tokenizer is None:
-            raise InputError(
+            raise DataError(
                 f"{where} has type {stored}, but --input_layout=grouped needs a list column; "
                 "use --input_layout=pairs for one item per row"
             )
     elif is_list(stored):
-        raise InputError(
+        raise DataError(
             f"{where} is a list column{advice('; pass --input_layout=grouped for one user per row')}"
         )
     kind = canonical.kind_of(stored, where)
     if spec.tokenizer is not None and name in spec.item_columns and kind not in (canonical.STRING, None):
-        raise InputError(f"{where} has type {stored}, but --tokenizer needs a string column")
+        raise DataError(f"{where} has type {stored}, but --tokenizer needs a string column")
     return canonical.type_of(stored, where)
 
 
@@ -203,7 +203,7 @@ def mixed_types(
     path: str, column: str | None, held: str, wanted: str | None, other: str = "other input"
 ) -> InputError:
     """The error for ids that mix types; `other`: a file that holds the wanted ones."""
-    return InputError(
+    return DataError(
         f"{path}: column '{column}' holds {held} values where {other} holds {wanted} values; "
         "ids must have one type throughout, convert them"
     )

@@ -18,7 +18,7 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms import combiners
 
 from dpbeam.engine.beam import owner
-from dpbeam.errors import InputError, RunnerError
+from dpbeam.errors import RunnerError, SettingError
 from dpbeam.families.base import OutputColumn
 from dpbeam.io.files import write_atomically
 from dpbeam.io.new_files import OUTPUT_FORMATS
@@ -67,7 +67,7 @@ class OutputColumns:
         """Refuse an item column that has the name of a column of the output. Raises InputError."""
         for column in added:
             if column.name in self.names:
-                raise InputError(f"--item_column: '{column.name}' is a column of the output; rename yours")
+                raise SettingError(f"--item_column: '{column.name}' is a column of the output; rename yours")
 
     @classmethod
     def of(cls, spec: InputSpec, kinds: Kinds) -> OutputColumns:

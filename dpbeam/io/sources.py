@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from dpbeam.engine.beam.receipts import UNITS, ReceiptDoFn, mark_batch, plan_reading
 from dpbeam.engine.beam.store import RunStore
-from dpbeam.errors import InputError
+from dpbeam.errors import DataError, SettingError
 from dpbeam.io.files import check_names, match_distinct
 from dpbeam.io.formats import formats
 from dpbeam.io.formats.base import InputFile, Piece
@@ -182,7 +182,7 @@ class _Looks:
         """Refuse integers that nobody has declared: a reader that skips bad rows would skip all."""
         for column, kinds in self._values.items():
             if kinds == {INT} and self._spec.item_types is None:
-                raise InputError(
+                raise SettingError(
                     f"--item_type is required: column '{column}' holds integers; pass --item_type=int (items of "
                     "JSON lines are strings by default)"
                 )
@@ -210,11 +210,11 @@ class _Looks:
         for column, held in zip(self._spec.item_columns, items):
             flag, kind = self._flags.get(column), None if held is None else kind_of_type(held)
             if kind is None and flag is None:
-                raise InputError(
+                raise SettingError(
                     f"--item_type is required: {path}: column '{column}' has type null; say string, int or bytes"
                 )
             if flag is not None and kind not in (None, flag):
-                raise InputError(f"--item_type={flag}: {path}: column '{column}' holds {kind} values")
+                raise DataError(f"--item_type={flag}: {path}: column '{column}' holds {kind} values")
 
     def _merge(self, path: str, types: Iterable[tuple[str | None, str | None]]) -> None:
         for column, held in types:

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from dpbeam.errors import InputError, advice
+from dpbeam.errors import DataError, InputError, SettingError, advice
 from dpbeam.io.formats import find, formats, infer_format
 from dpbeam.io.formats.base import Format
 from dpbeam.io.partitions import Filter
@@ -130,7 +130,7 @@ class InputSpec:
         item_columns = item_columns or ()
         patterns = tuple(of_folder(local_path(pattern, "--input")) for pattern in patterns)
         if not patterns:
-            raise InputError("--input: no file or pattern given")
+            raise SettingError("--input: no file or pattern given")
         format = format or infer_format(patterns)
         form = find(format)
         if not form.has_columns:
@@ -224,7 +224,7 @@ class InputSpec:
         missing = [name for name in self.columns if name not in present]
         if not missing:
             twice = next(name for name in self.columns if present.count(name) > 1)
-            return InputError(f"{self.flag_of(twice)}: {path} has several columns '{twice}'")
+            return DataError(f"{self.flag_of(twice)}: {path} has several columns '{twice}'")
         flags = ", ".join(dict.fromkeys(map(self.flag_of, missing)))
         names = [name for name in shown if _NAME.fullmatch(name)][:MAX_SHOWN]
         more = f" and {len(shown) - len(names)} more" if len(shown) > len(names) else ""
@@ -238,7 +238,7 @@ class InputSpec:
             flags += " is required" if len(missing) == 1 else " are required"
             if self.user_column in missing and not hint:
                 hint = advice("; pass --input_layout=grouped if every row is one user")
-        return InputError(f"{flags}: {path} has no {what} {listed}{there}{hint}")
+        return DataError(f"{flags}: {path} has no {what} {listed}{there}{hint}")
 
     @property
     def item_names(self) -> tuple[str, ...]:
@@ -276,7 +276,7 @@ class InputSpec:
             Filter.parse(text)
         one = len(self.csv_delimiter) == 1 and self.csv_delimiter.isascii()
         if not one or self.csv_delimiter.isalnum() or self.csv_delimiter in '"\r\n\0':
-            raise InputError(
+            raise SettingError(
                 f"--csv_delimiter: expected one character of ASCII, no letter or digit, got '{self.csv_delimiter}'"
             )
 
@@ -286,7 +286,7 @@ class InputSpec:
         if self.item_types is not None:
             columns = max(len(self.item_columns), 1)
             if len(self.item_types) != columns:
-                raise InputError(
+                raise SettingError(
                     f"--item_type: {len(self.item_types)} types for {columns} item columns; give one for all, or "
                     "one each in the order of --item_column"
                 )
@@ -319,33 +319,33 @@ class InputSpec:
 
     def _validate_columns(self) -> None:
         if not self.item_columns:
-            raise InputError(
+            raise SettingError(
                 f"--item_column is required for --input_format={self.format}: name the column of items"
             )
         _refuse(self.user_column == "", "--user_column", "must not be empty")
         _refuse("" in self.item_columns, "--item_column", "must not be empty")
         if len(set(self.item_columns)) < len(self.item_columns):
-            raise InputError("--item_column: the same column is named twice")
+            raise SettingError("--item_column: the same column is named twice")
         if self.layout == "pairs":
             if self.user_column is None:
-                raise InputError(
+                raise SettingError(
                     "--user_column is required for --input_layout=pairs: name the column of users, "
                     "or pass --input_layout=grouped if every row is one user"
                 )
             if self.user_column in self.item_columns:
-                raise InputError(
+                raise SettingError(
                     f"--item_column: '{self.user_column}' is also --user_column; every user would be an item"
                 )
         elif len(self.item_columns) > 1:
-            raise InputError("--item_column: --input_layout=grouped takes one column, the list of items")
+            raise SettingError("--item_column: --input_layout=grouped takes one column, the list of items")
         elif not self.file_format.has_lists and self.tokenizer is None:
             others = [format.name for format in formats() if format.has_lists and not format.is_table]
-            raise InputError(
+            raise SettingError(
                 f"--input_layout=grouped: {self.format} has no lists; pass --tokenizer to take items from a "
                 f"text column, or use {', '.join(others[:-1])} or {others[-1]}"
             )
         if self.tokenizer is not None and len(self.item_columns) > 1:
-            raise InputError("--tokenizer: needs a single --item_column, which holds the text")
+            raise SettingError("--tokenizer: needs a single --item_column, which holds the text")
 
     def _validate_tokenizer(self) -> None:
         if self.tokenizer is None:
@@ -357,7 +357,7 @@ class InputSpec:
             _one_of("--tokenizer", self.tokenizer, TOKENIZERS)
         if self.tokenizer == "regex":
             if self.token_pattern is None:
-                raise InputError("--tokenizer=regex needs --token_pattern")
+                raise SettingError("--tokenizer=regex needs --token_pattern")
             compile_pattern(self.token_pattern)
         else:
             _refuse(self.token_pattern is not None, "--token_pattern", "needs --tokenizer=regex")
@@ -367,13 +367,13 @@ class InputSpec:
 def compile_pattern(pattern: str) -> re.Pattern[str]:
     """Compile --token_pattern. Raises InputError if it is empty, no regular expression, or has several groups."""
     if not pattern:
-        raise InputError("--token_pattern: is empty, and no token ever matches it")
+        raise SettingError("--token_pattern: is empty, and no token ever matches it")
     try:
         compiled = re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
-        raise InputError(f"--token_pattern: not a regular expression: {error}") from None
+        raise SettingError(f"--token_pattern: not a regular expression: {error}") from None
     if compiled.groups > 1:
-        raise InputError(
+        raise SettingError(
             f"--token_pattern: has {compiled.groups} groups, at most one may capture; "
             "write (?:...) for the others"
         )
@@ -397,7 +397,7 @@ def parse_ngrams(value: str | int | Sequence[int] | None) -> tuple[int, int]:
         numbers *= 2
     if len(numbers) != 2 or not 1 <= numbers[0] <= numbers[1] <= MAX_NGRAM:
         shown = value if isinstance(value, (str, int)) else ":".join(map(str, parts))
-        raise InputError(f"--ngrams: expected N or N:M with 1 <= N <= M <= {MAX_NGRAM}, got '{shown}'")
+        raise SettingError(f"--ngrams: expected N or N:M with 1 <= N <= M <= {MAX_NGRAM}, got '{shown}'")
     return (numbers[0], numbers[1])
 
 
@@ -410,9 +410,9 @@ def _each(types: Sequence[str] | None, columns: int) -> tuple[str, ...] | None:
 
 def _one_of(flag: str, value: str, choices: Sequence[str]) -> None:
     if value not in choices:
-        raise InputError(f"{flag}: expected one of {', '.join(choices)}, got '{value}'")
+        raise SettingError(f"{flag}: expected one of {', '.join(choices)}, got '{value}'")
 
 
 def _refuse(condition: bool, flag: str, reason: str) -> None:
     if condition:
-        raise InputError(f"{flag}: {reason}")
+        raise SettingError(f"{flag}: {reason}")

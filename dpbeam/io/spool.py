@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Sequence
 
 from dpbeam.engine.beam.store import NewFile, RunFolder
-from dpbeam.errors import InputError
+from dpbeam.errors import DataError, StoreError
 from dpbeam.io.files import identity
 from dpbeam.io.formats import find
 from dpbeam.io.paths import COMPRESSIONS, STDIN, check_no_device, is_pipe, without_compression
@@ -54,7 +54,7 @@ class Spool:
                 continue
             check_no_device(pattern, flag)
             if not find(format).pipes:
-                raise InputError(f"{flag}: '{pattern}': {find(format).why_no_pipe}; name a file")
+                raise DataError(f"{flag}: '{pattern}': {find(format).why_no_pipe}; name a file")
             key = identity(pattern)
             if key not in pipes:
                 pipes[key] = self._copy(pattern, len(pipes), flag)
@@ -68,7 +68,7 @@ class Spool:
             except (OSError, ValueError) as error:
                 why = reason(error, self._temp_location)
                 raise refusal(
-                    f"--temp_location: cannot write '{self._temp_location}': {why}", error
+                    StoreError, f"--temp_location: cannot write '{self._temp_location}': {why}", error
                 ) from None
             atexit.register(self.remove)
         name = "stdin" if pipe == STDIN else without_compression(pipe.rpartition("/")[2])
@@ -84,7 +84,9 @@ class Spool:
                 copy.close()
             except OSError as error:
                 why = reason(error)
-                raise refusal(f"{flag}: cannot copy '{pipe}' to the temp location: {why}", error) from None
+                raise refusal(
+                    DataError, f"{flag}: cannot copy '{pipe}' to the temp location: {why}", error
+                ) from None
         return FileSystems.join(self._folder.path, f"{number}-{name}{suffix}")
 
     def remove(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
+from dpbeam.errors import DataError
 from dpbeam.io.paths import STDIN, compression_of
 from dpbeam.storage import FileSystems
 from dpbeam.storage.reasons import reason, refusal
@@ -25,7 +26,7 @@ def open_input(path: str) -> Iterator[BinaryIO]:
         else:
             file = FileSystems.open(path)
     except (OSError, ValueError) as error:
-        raise refusal(f"{path}: cannot be read: {reason(error)}", error) from None
+        raise refusal(DataError, f"{path}: cannot be read: {reason(error)}", error) from None
     whole: Any = file if path == STDIN or FileSystems.at(path).is_near else _WholeReads(file)
     try:
         yield whole
@@ -97,7 +98,7 @@ class ByteSource:
             return _read_fully(self._stream, size)
         except (OSError, EOFError, lzma.LZMAError) as error:
             problem = f"not a whole {self._compression} file" if self._compression else "cannot be read"
-            raise refusal(f"{self.path}: {problem}: {reason(error)}", error) from None
+            raise refusal(DataError, f"{self.path}: {problem}: {reason(error)}", error) from None
 
     def read_all(self) -> bytes:
         """All that is left. Raises InputError for a damaged file."""

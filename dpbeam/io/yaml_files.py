@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from dpbeam.errors import InputError
+from dpbeam.errors import SettingError
 
 MAX_BYTES = 8 << 20
 MAX_DEPTH = 32
@@ -62,10 +62,10 @@ def load(path: str, flag: str) -> Any:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
         if "nesting depth" in str(error.problem):  # libyaml has a bound of its own, and reads ahead
-            raise InputError(f"{path}:{mark.line + 1 if mark else 1}: {_TOO_DEEP}") from None
-        raise InputError(f"{flag}: '{path}' is not valid YAML{line}: {error.problem}") from None
+            raise SettingError(f"{path}:{mark.line + 1 if mark else 1}: {_TOO_DEEP}") from None
+        raise SettingError(f"{flag}: '{path}' is not valid YAML{line}: {error.problem}") from None
     except (yaml.YAMLError, UnicodeError):
-        raise InputError(
+        raise SettingError(
             f"{flag}: '{path}' is not valid YAML: it holds characters that no text has"
         ) from None
 
@@ -73,17 +73,17 @@ def load(path: str, flag: str) -> Any:
 def _read(path: str, flag: str) -> str:
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
-            raise InputError(f"{flag}: '{path}' is no regular file")
+            raise SettingError(f"{flag}: '{path}' is no regular file")
         with open(path, "rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise InputError(f"{flag}: cannot read '{path}': {error.strerror}") from None
+        raise SettingError(f"{flag}: cannot read '{path}': {error.strerror}") from None
     if len(data) > MAX_BYTES:
-        raise InputError(f"{flag}: '{path}' is larger than {MAX_BYTES >> 20} MB")
+        raise SettingError(f"{flag}: '{path}' is larger than {MAX_BYTES >> 20} MB")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise InputError(f"{flag}: '{path}' is not valid UTF-8") from None
+        raise SettingError(f"{flag}: '{path}' is not valid UTF-8") from None
 
 
 class _Builder:
@@ -169,7 +169,7 @@ class _Builder:
         return text
 
     def _refuse(self, line: int, message: str) -> NoReturn:
-        raise InputError(f"{self._path}:{line}: {message}")
+        raise SettingError(f"{self._path}:{line}: {message}")
 
 
 def _line(event: Any) -> int:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from importlib import metadata, resources
 from typing import Any
 
-from dpbeam.errors import InputError
+from dpbeam.errors import SettingError
 
 # Ours where both have it, and argparse's own.
 _NOT_BEAMS = frozenset(("help", "h", "dry_run"))
@@ -87,13 +87,13 @@ def check_value(name: str, text: str) -> None:
     """
     secret = next((variable for variable in SECRET_VARIABLES if variable in text), None)
     if secret is not None:
-        raise InputError(
+        raise SettingError(
             f"--{name} names {secret}: credentials do not go with a job, which engines store and show; put it into the "
             "environment of the workers"
         )
     choices = table()["choices"].get(name)
     if choices and text not in choices and is_current():
-        raise InputError(f"--{name} must be one of {', '.join(choices)}, got '{text}'")
+        raise SettingError(f"--{name} must be one of {', '.join(choices)}, got '{text}'")
     convert = {"integer": int, "number": float}.get(kind_of(name) or "")
     if convert is None:
         return
@@ -102,7 +102,9 @@ def check_value(name: str, text: str) -> None:
     except ValueError:
         valid = False
     if not valid:
-        raise InputError(f"--{name} must be {'an' if convert is int else 'a'} {kind_of(name)}, got '{text}'")
+        raise SettingError(
+            f"--{name} must be {'an' if convert is int else 'a'} {kind_of(name)}, got '{text}'"
+        )
 
 
 def refused_by_beam(parse: Callable[[], object]) -> None:
@@ -118,9 +120,9 @@ def refused_by_beam(parse: Callable[[], object]) -> None:
     except SystemExit:
         lines = [line for line in told.getvalue().splitlines() if line.strip()]
         message = lines[-1].split("error: ", 1)[-1] if lines else "Beam refuses the flags"
-        raise InputError(message.removeprefix("argument ")) from None
+        raise SettingError(message.removeprefix("argument ")) from None
     except ValueError as error:
-        raise InputError(f"Beam refuses a flag: {str(error).splitlines()[0]}") from None
+        raise SettingError(f"Beam refuses a flag: {str(error).splitlines()[0]}") from None
 
 
 def table_of_beam() -> dict[str, Any]:

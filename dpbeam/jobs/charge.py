@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from dpbeam.errors import InputError
+from dpbeam.errors import SettingError, SetupError
 from dpbeam.jobs.console import warn
 from dpbeam.jobs.options import AccountOptions, JobOptions
 from dpbeam.jobs.uncharged import Uncharged
@@ -32,11 +32,11 @@ def open_charge(command: str, options: AccountOptions, target: OutputTarget) -> 
     if "budget" not in options.said:
         for name in AccountOptions.names()[len(JobOptions.names()) :]:
             if options.said.get(name):
-                raise InputError(f"--{name} is of an account of budget: give --budget too, or drop it")
+                raise SettingError(f"--{name} is of an account of budget: give --budget too, or drop it")
         return Uncharged()
     for name, why in _NEEDED.items():
         if name not in options.said:
-            raise InputError(f"--budget needs --{name}: {why}")
+            raise SettingError(f"--budget needs --{name}: {why}")
     with needing_store():
         from dpbeam.jobs.charged import RunCharge
     charge = RunCharge(command, options, target)
@@ -69,4 +69,4 @@ def needing_store() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise InputError(f"--budget needs {error.name}; install dpbeam[budget]") from None
+        raise SetupError(f"--budget needs {error.name}; install dpbeam[budget]") from None

@@ -42,7 +42,7 @@ from dpbeam.budget.charges import charge_of
 from dpbeam.budget.periods import parse_days
 from dpbeam.budget.store import Actor, BudgetStore, BudgetStoreError, check_name
 from dpbeam.engine.beam import owner
-from dpbeam.errors import InputError
+from dpbeam.errors import BudgetError, InputError, StoreError
 from dpbeam.io.output import OutputTarget, damaged, holds_output, read_ledger
 from dpbeam.io.paths import absolute
 from dpbeam.jobs.console import NothingToDo, tell, warn
@@ -141,7 +141,7 @@ class RunCharge(Uncharged):
         self._say(f"account of dataset '{self._dataset}': {amounts} {again}")
         for folder in staged_by(account, self._id):
             if owner.remove(folder):
-                raise InputError(
+                raise StoreError(
                     f"--release_id: '{folder}' holds what an earlier attempt of '{self._id}' has staged, and cannot be "
                     "removed: a second release would stand beside it; remove it, and give the command again"
                 )
@@ -282,7 +282,7 @@ def recover(store: BudgetStore, dataset: str, release: Release, by: Actor) -> No
         elif target.can_finish:
             target.finish()
         else:
-            raise InputError(
+            raise BudgetError(
                 f"--release_id: '{release.id}' was cut short while {holder_text(release)} published it, and neither "
                 f"its output '{target.prefix}' nor what it staged is here: part of it may have been seen, so its "
                 "budget stays spent; try where those files are, or take another release id"
@@ -305,7 +305,7 @@ def _output(release: Release) -> Mapping[str, Any]:
             "extras": list(),
         } as output:
             return output
-    raise InputError(
+    raise StoreError(
         f"--budget: the entry by which '{release.id}' was published is not what dpbeam writes: restore a backup of the "
         "store"
     )
@@ -327,7 +327,7 @@ def check_undamaged(store: BudgetStore, dataset: str, release: Release) -> None:
         return
     path = damaged(prefix)
     if path is not None:
-        raise InputError(
+        raise StoreError(
             f"--release_id: '{release.id}' is out since {release.last.at}, but '{path}' is not what was published: put "
             "a copy there, or remove it; its budget stays spent, and nothing is drawn again"
         )
@@ -342,7 +342,7 @@ def resolve(store: BudgetStore, dataset: str, release_id: str, by: Actor) -> str
     """
     release = store.account(dataset).releases.get(release_id)
     if release is None:
-        raise InputError(f"--release_id: the account of dataset '{dataset}' knows no release '{release_id}'")
+        raise BudgetError(f"--release_id: the account of dataset '{dataset}' knows no release '{release_id}'")
     if release.state == COMMITTED:
         if PIPELINE_FOLDER not in release.output:
             check_undamaged(store, dataset, release)
@@ -360,7 +360,7 @@ def resolve(store: BudgetStore, dataset: str, release_id: str, by: Actor) -> str
             f"--release_id: '{release_id}' is being released by {holder_text(release)}, which still runs"
         )
     for folder in staged_by(store.account(dataset), release_id):
-        raise InputError(
+        raise BudgetError(
             f"--release_id: '{release_id}' was not published, but what it has staged is in '{folder}': give its "
             "command again, which removes that and goes on, or remove the folder (dpbeam clean --output=PREFIX) and "
             "resolve again"

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dpbeam.accounting.budget import MAX_DELTA, Budget, computable, doubts
-from dpbeam.errors import InputError
+from dpbeam.errors import SettingError
 from dpbeam.jobs.console import warn
 from dpbeam.jobs.options import BudgetOptions, JobOptions
 
@@ -28,7 +28,7 @@ def check_budget(options: BudgetOptions, *, zero_delta: bool = False) -> None:
     Budget(options.epsilon, MAX_DELTA if zero_delta and delta == 0 else delta)
     users = options.users_at_least
     if users is not None and users < 1:
-        raise InputError(f"--users_at_least must be at least 1, got {users}")
+        raise SettingError(f"--users_at_least must be at least 1, got {users}")
 
 
 def within_arithmetic(options: BudgetOptions) -> contextlib.AbstractContextManager[None]:
@@ -50,7 +50,7 @@ def check_test_key(options: JobOptions) -> None:
     except ValueError:
         valid = False
     if not valid:
-        raise InputError(f"--insecure_test_key must be hexadecimal digits, got '{text}'")
+        raise SettingError(f"--insecure_test_key must be hexadecimal digits, got '{text}'")
 
 
 def warn_of_budget(options: BudgetOptions, more: Iterable[str] = (), users: int | None = None) -> None:

@@ -23,8 +23,6 @@ from dpbeam.room import nearest_folder
 from dpbeam.signals import deferring, forget_interrupt, interrupting
 
 _SAYS_NOTHING = re.compile(r"\W*$|\s*at [\w.$/<>]+\(.*\)$|\s*\.\.\. \d+ more$")
-_INPUT_ERROR = re.compile(r"(?:dpbeam\.errors\.)?InputError: ([^\n]+)")
-_RUNNER_ERROR = re.compile(r"(?:dpbeam\.errors\.)?RunnerError: ([^\n]+)")
 _OS_ERROR = re.compile(r"\[Errno (\d+)\] [^\n:']+(?:: '([^'\n]+)')?")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -154,22 +152,32 @@ def _failure(error: BaseException) -> str:
 
 def find_input_error(error: BaseException) -> str | None:
     """The message of an InputError that a worker raised, out of whatever the runner wrapped it in."""
-    return _find(error, InputError, _INPUT_ERROR)
+    return _find(error, InputError)
 
 
 def find_runner_error(error: BaseException) -> str | None:
     """The message of a RunnerError, likewise."""
-    return _find(error, RunnerError, _RUNNER_ERROR)
+    return _find(error, RunnerError)
 
 
-def _find(error: BaseException, kind: type[Exception], text: re.Pattern[str]) -> str | None:
+def _find(error: BaseException, kind: type[Exception]) -> str | None:
+    """The message of the first error of a kind: itself among the causes, or the line of a trace that names its class.
+
+    Runners pass on what a worker raised as the text of its trace. There an error is a line of its own, its class with
+    its module before the message; so words of a message, or of a library, are not taken for it.
+    """
+    heads = tuple(f"{one.__module__}.{one.__qualname__}: " for one in _with_subclasses(kind))
     for seen in _chain(error):
         if isinstance(seen, kind):
             return _without_step(str(seen))
-        match = text.search(str(seen))
-        if match:
-            return _without_step(match.group(1))
+        for line in str(seen).splitlines():
+            if line.startswith(heads):
+                return _without_step(line.partition(": ")[2])
     return None
+
+
+def _with_subclasses(kind: type[Exception]) -> list[type[Exception]]:
+    return [kind, *(deeper for below in kind.__subclasses__() for deeper in _with_subclasses(below))]
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -7,7 +7,7 @@ import tempfile
 
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
-from dpbeam.errors import InputError, UnavailableError
+from dpbeam.errors import SettingError, SetupError, UnavailableError
 from dpbeam.io.paths import absolute
 from dpbeam.jobs.beam_flags import refused_by_beam
 from dpbeam.runners import matrix
@@ -60,7 +60,7 @@ def check_runner(
     check_runner_name(flags)
     verdict = matrix.runner(flags.runner)
     if verdict.level != "ok" and not untested:
-        raise InputError(f"--runner: {verdict.reason}; {verdict.fix}")
+        raise SettingError(f"--runner: {verdict.reason}; {verdict.fix}")
     refused_by_beam(lambda: pipeline_options(arguments).get_all_options())
     kept = [] if checkpoint is None else [Path("--checkpoint", checkpoint, "temp")]
     kept += [] if folder is None else [Path("--folder", folder, "temp")]
@@ -70,7 +70,7 @@ def check_runner(
             _refuse_unless_ok(check_path(flags, path))
         return absolute(temp_location)
     if flags.temp_location is None and flags.remote_workers:
-        raise InputError(
+        raise SettingError(
             "--temp_location is required where workers run elsewhere: a folder that all of them share"
         )
     paths = [Path("--input", pattern, "input") for pattern in inputs]
@@ -83,7 +83,7 @@ def check_runner(
 def _refuse_unless_ok(row: Row) -> None:
     if not row.ok:
         message = f"{row.what}: {row.finding}; {row.fix}"
-        raise UnavailableError(message) if row.passing else InputError(message)
+        raise UnavailableError(message) if row.passing else SetupError(message)
 
 
 def pipeline_options(arguments: list[str]) -> PipelineOptions:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from dpbeam.engine.seal import folder_key
-from dpbeam.errors import InputError
+from dpbeam.errors import SettingError
 from dpbeam.io.item_lists import has_column, list_files, refuse_input
 from dpbeam.io.known import FLAG as KNOWN_FLAG
 from dpbeam.io.known import known_prefix
@@ -66,7 +66,7 @@ def check_counts(options: JobOptions) -> None:
     for name in ("num_shards", "num_output_shards"):
         value = options.said.get(name)
         if value is not None and not 1 <= value <= 65_536:
-            raise InputError(f"--{name} must be from 1 to 65536, got {value}")
+            raise SettingError(f"--{name} must be from 1 to 65536, got {value}")
 
 
 def check_checkpoint(options: JobOptions, spec: InputSpec) -> None:
@@ -77,14 +77,14 @@ def check_checkpoint(options: JobOptions, spec: InputSpec) -> None:
     """
     per_job = options.passes_per_job
     if per_job is not None and per_job < 1:
-        raise InputError(f"--passes_per_job must be at least 1, got {per_job}")
+        raise SettingError(f"--passes_per_job must be at least 1, got {per_job}")
     if options.checkpoint is None:
         return
     options.checkpoint = local_path(options.checkpoint, "--checkpoint")
     if any(map(is_pipe, spec.patterns)):
-        raise InputError("--checkpoint: a pipe cannot be read again; give --input a file")
+        raise SettingError("--checkpoint: a pipe cannot be read again; give --input a file")
     if spec.file_format.is_table and spec.table_version is None:
-        raise InputError(
+        raise SettingError(
             "--checkpoint: a retry must read the same version of the table; pass --table_version"
         )
 
@@ -99,7 +99,7 @@ def check_encryption(options: JobOptions, patterns: Sequence[str] = ()) -> None:
         return
     folder_key()
     if any(map(is_pipe, patterns)):
-        raise InputError(
+        raise SettingError(
             "--encrypt_intermediates: what comes through a pipe is copied as it is; give --input a file"
         )
 
@@ -114,4 +114,4 @@ def check_files(options: JobOptions, inputs: Sequence[str]) -> None:
     for file in files:
         file.check(overwrite=options.overwrite, inputs=inputs)
         if any(os.path.abspath(file) == os.path.abspath(other) for other in files if other is not file):
-            raise InputError(f"{file.flag}: '{file}' is named for another file too; name two files")
+            raise SettingError(f"{file.flag}: '{file}' is named for another file too; name two files")

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from dpbeam.errors import InputError
+from dpbeam.errors import SettingError
 from dpbeam.families.base import Release
 from dpbeam.io import formats
 from dpbeam.io.new_files import NewFile
@@ -78,7 +78,7 @@ class Flag:
             return self
         value = options.said.get(self.name, self.value)
         if value is _NEEDED:
-            raise InputError(f"--{self.name} is required")
+            raise SettingError(f"--{self.name} is required")
         return value
 
 
@@ -194,7 +194,7 @@ class Options:
         """Raise InputError for the first flag that is missing."""
         for name in names:
             if name not in self.said:
-                raise InputError(f"--{name} is required")
+                raise SettingError(f"--{name} is required")
 
     @property
     def identifying(self) -> dict[str, Any]:

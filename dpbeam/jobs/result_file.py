@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dpbeam.disk import flush
-from dpbeam.errors import InputError, UnavailableError
+from dpbeam.errors import InputError, StoreError, UnavailableError
 from dpbeam.io.new_files import NewFile, check_not_output
 from dpbeam.jobs.console import warn
 
@@ -44,7 +44,7 @@ class ResultFile(NewFile):
         check_not_output(self.flag, self, said["output"], extras)
         earlier = self._earlier()
         if earlier is not None and not _replaceable(earlier, said):
-            raise InputError(
+            raise StoreError(
                 f"{self.flag}: '{self}' exists and tells of another release; pass --overwrite to replace it, "
                 "or another name"
             )

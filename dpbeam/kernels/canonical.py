@@ -34,7 +34,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpbeam.errors import InputError
+from dpbeam.errors import DataError
 
 STRING, INT, BYTES = "string", "int", "bytes"
 ID_KINDS = (STRING, INT, BYTES)
@@ -134,7 +134,7 @@ def type_of(data_type: pa.DataType, where: str) -> str | None:
         return BYTES
     if pa.types.is_null(value):
         return None
-    raise InputError(f"{where} has type {data_type}; {_CONVERT}")
+    raise DataError(f"{where} has type {data_type}; {_CONVERT}")
 
 
 def is_list(data_type: pa.DataType) -> bool:
@@ -192,18 +192,18 @@ def from_values(values: Sequence[Any], name: str) -> pa.Array:
         mixed = (
             sorted(t.__name__ for t in types) if len(types) > 1 else ["datetime with and without a time zone"]
         )
-        raise InputError(f"{name} ids mix types ({', '.join(mixed)}); use one type")
+        raise DataError(f"{name} ids mix types ({', '.join(mixed)}); use one type")
     if not types:
         return pa.nulls(len(values))
     of = types.pop()
     if of not in _HELD:
-        raise InputError(f"{name} ids must be str, int or bytes, got {of.__name__}")
+        raise DataError(f"{name} ids must be str, int or bytes, got {of.__name__}")
     if of is uuid.UUID:
         values = [None if value is None else value.bytes for value in values]
     try:
         return pa.array(values, pa.timestamp("us", "UTC") if True in zones else _HELD[of])
     except (OverflowError, pa.ArrowInvalid, UnicodeEncodeError):
-        raise InputError(
+        raise DataError(
             f"{name} ids: an integer above 2^63 - 1 or a string that is not valid Unicode"
         ) from None
 
@@ -255,7 +255,7 @@ def _encode_plain(array: pa.Array, kind: str, where: str) -> pa.Array:
         try:
             return encode_int64(array.cast(pa.int64()))
         except pa.ArrowInvalid:
-            raise InputError(f"{where} has integers above 2^63 - 1; convert the column to strings") from None
+            raise DataError(f"{where} has integers above 2^63 - 1; convert the column to strings") from None
     if kind == STRING:
         written = _WRITTEN.get(type_of(array.type, where) or "")
         texts = array.cast(pa.large_string()) if written is None else written[1](array)

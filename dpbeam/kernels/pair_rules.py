@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dpbeam.errors import InputError
+from dpbeam.errors import DataError, InputError
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import STRING, Kinds
 
@@ -32,14 +32,14 @@ def refusing(on_null: str) -> Callable[[str, int, str], None]:
             raise not_utf8(f"column '{name}'")
         if on_null == "error":
             what = "a null" if fault == NULL_ROWS else "an empty item"
-            raise InputError(f"column '{name}' holds {what}; pass on_null='drop' to drop such rows")
+            raise DataError(f"column '{name}' holds {what}; pass on_null='drop' to drop such rows")
 
     return refuse
 
 
 def not_utf8(where: str) -> InputError:
     """What to raise for a string that is no UTF-8."""
-    return InputError(f"{where} holds a string that is not valid UTF-8; convert it, or make it bytes")
+    return DataError(f"{where} holds a string that is not valid UTF-8; convert it, or make it bytes")
 
 
 @dataclass

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dpbeam.errors import InputError
+from dpbeam.errors import DataError
 from dpbeam.kernels.columns import Columns, narrow, pack, pack_words, unpack, unpack_words
 from dpbeam.kernels.csr import running_sums, segment_rows
 from dpbeam.kernels.kept import KeptItems
@@ -165,7 +165,7 @@ def one_kind(kinds: Iterable[bytes]) -> bytes:
     """The one value of all kinds; empty if there are none. Raises InputError as `common_kinds`."""
     distinct = set(kinds)
     if len(distinct) > 1:
-        raise InputError(
+        raise DataError(
             "user or item ids mix types (strings, integers, bytes, dates, timestamps, decimals, UUIDs) across the "
             "input; convert them to one type"
         )

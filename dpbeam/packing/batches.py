@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpbeam.errors import InputError, param
+from dpbeam.errors import DataError, param
 from dpbeam.kernels.canonical import (
     METADATA_KEY,
     STRING,
@@ -59,7 +59,7 @@ def canonical_agents(
     agent, value, *of_demands = names
     ids, kind = encode(agents, f"column '{agent}'")
     if wanted is not None and kind not in (None, wanted):
-        raise InputError(f"'{agent}' holds {kind} values, and is taken for {wanted}: say agent_type='{kind}'")
+        raise DataError(f"'{agent}' holds {kind} values, and is taken for {wanted}: say agent_type='{kind}'")
     ids = check_agents(plain(ids), kind, agent)
     if len(demands) == 1 and is_list(demands[0].type):
         matrix = list_matrix(demands[0], market.size, of_demands[0])
@@ -84,11 +84,11 @@ def check_agents(agents: pa.Array, kind: str | None, name: str, where: Where = N
     """
     if kind == STRING and len(bad := invalid_utf8(agents)):
         text = "is not valid UTF-8" if where else "holds a string that is not valid UTF-8"
-        raise InputError(f"{_at(where, bad[0])}column '{name}' {text}")
+        raise DataError(f"{_at(where, bad[0])}column '{name}' {text}")
     empty = pc.fill_null(pc.equal(pc.binary_length(agents), 0), True).to_numpy(zero_copy_only=False)
     if empty.any():
         text = "is empty" if where else "is empty in a row"
-        raise InputError(f"{_at(where, empty.argmax())}column '{name}' {text}: every row needs its agent")
+        raise DataError(f"{_at(where, empty.argmax())}column '{name}' {text}: every row needs its agent")
     return agents
 
 
@@ -114,7 +114,7 @@ def check_numbers(
     for column, bound, name in zip([values, *demands.T], bounds, [value, *names]):
         outside = ~((column >= 0) & (column <= bound))  # also where it is NaN
         if outside.any():
-            raise InputError(
+            raise DataError(
                 f"{_at(where, outside.argmax())}column '{name}' holds no number in [0, {bound:g}]"
             )
 
@@ -127,7 +127,7 @@ def floats(column: pa.Array, name: str) -> np.ndarray:
     """
     kind = column.type
     if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind)):
-        raise InputError(f"column '{name}' has type {kind}, expected numbers")
+        raise DataError(f"column '{name}' has type {kind}, expected numbers")
     return pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
 
 
@@ -138,11 +138,11 @@ def list_matrix(lists: pa.Array, width: int, name: str, where: Where = None) -> 
       InputError: it holds something else, or lists of another length.
     """
     if not is_list(lists.type):
-        raise InputError(f"column '{name}' has type {lists.type}, expected a list of numbers")
+        raise DataError(f"column '{name}' has type {lists.type}, expected a list of numbers")
     odd = pc.fill_null(pc.not_equal(pc.list_value_length(lists), width), True).to_numpy(zero_copy_only=False)
     if odd.any():
         text = "does not hold a list" if where else "must hold lists"
-        raise InputError(
+        raise DataError(
             f"{_at(where, odd.argmax())}column '{name}' {text} of {width} numbers, one for each resource"
         )
     return floats(pc.list_flatten(lists), name).reshape(-1, width)
@@ -157,7 +157,7 @@ def demand_matrix(batch: pa.RecordBatch) -> np.ndarray:
 def check_resources(demands: np.ndarray, most: int | None) -> None:
     """Raises InputError where an agent demands more than `most` resources; None: any number."""
     if most is not None and (np.count_nonzero(demands, axis=1) > most).any():
-        raise InputError(
+        raise DataError(
             f"{param('max_resources_per_agent')}={most}: an agent demands more resources than that"
         )
 

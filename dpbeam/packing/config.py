@@ -20,7 +20,7 @@ from dpbeam.accounting.budget import calibrates
 from dpbeam.accounting.events import ComposedEvent, GaussianFilterEvent
 from dpbeam.accounting.gaussian import gaussian_sigma
 from dpbeam.accounting.noise import NOISE_KINDS, FilteredNoise
-from dpbeam.errors import InputError, param, template_of
+from dpbeam.errors import SettingError, param, template_of
 from dpbeam.kernels.grid import UNITS
 from dpbeam.packing.market import GRID_BITS, MAX_AGENTS, MAX_RESOURCES, WHOLE, sensitivity_of
 from dpbeam.packing.prices import price_bits
@@ -79,24 +79,24 @@ class Market:
             instance("supplies", resource, Resource)
             text("supplies", resource.name)
         if not 1 <= self.num_agents <= MAX_AGENTS:
-            raise InputError(f"{param('num_agents')} must be from 1 to {MAX_AGENTS}, got {self.num_agents}")
+            raise SettingError(f"{param('num_agents')} must be from 1 to {MAX_AGENTS}, got {self.num_agents}")
         if not 1 <= len(self.resources) <= MAX_RESOURCES:
-            raise InputError(
+            raise SettingError(
                 f"{param('supplies')}: 1 to {MAX_RESOURCES} resources are packed, got {len(self.resources)}"
             )
         names = [resource.name for resource in self.resources]
         if len(set(names)) < len(names):
-            raise InputError(f"{param('supplies')}: a resource is named twice")
+            raise SettingError(f"{param('supplies')}: a resource is named twice")
         if not _positive(self.max_value):
-            raise InputError(f"{param('max_value')} must be positive, got {self.max_value}")
+            raise SettingError(f"{param('max_value')} must be positive, got {self.max_value}")
         for resource in self.resources:
             if not _positive(resource.supply):
-                raise InputError(
+                raise SettingError(
                     f"{param('supplies')}: the supply of '{resource.name}' must be a positive number, got "
                     f"{resource.supply}"
                 )
             if not _positive(resource.max_demand):
-                raise InputError(
+                raise SettingError(
                     f"{param('supplies')}: max_demand of '{resource.name}' must be a positive number, "
                     f"got {resource.max_demand}"
                 )
@@ -292,7 +292,7 @@ class PackingPlan:
             return
         scarcest = min(self.market.resources, key=lambda r: Fraction(r.supply) / Fraction(r.max_demand))
         if enough:
-            raise InputError(
+            raise SettingError(
                 f"{param('supplies')}: {scarcest.supply:g} of '{scarcest.name}' are too few for {param('integral')}: "
                 f"rounding to whole bundles and noise may take all of them; take more, or a larger {param('epsilon')}"
             )
@@ -304,7 +304,7 @@ class PackingPlan:
         if epsilon is not None:
             remedies.append(f"{param('epsilon')}={math.ceil(epsilon * 100) / 100:g}")
         also = f", or go on with {param('allow_small_supply')}" if self.overuse_margin < self.usable else ""
-        raise InputError(
+        raise SettingError(
             f"{param('supplies')}: {scarcest.supply:g} of '{scarcest.name}' are too few for "
             f"{param('epsilon')}={config.epsilon:g} and {param('alpha')}={config.alpha:g} with "
             f"{self.size} resources: take {' or '.join(remedies)}{also}"
@@ -357,13 +357,13 @@ def make_plan(config: PackingConfig, market: Market) -> PackingPlan:
     try:
         price_bits(largest_price(market))
     except ValueError as error:
-        raise InputError(
+        raise SettingError(
             f"{param('supplies')}: too small for {market.num_agents} agents: {template_of(error)}"
         ) from None
     plan = PackingPlan(config, market, noise)
     largest = _LARGEST_DRAW * noise.scale_of(plan.smallest_share / WHOLE) + market.num_agents
     if not largest * UNITS < 1 << 62:
-        raise InputError(
+        raise SettingError(
             f"{param('epsilon')}={config.epsilon:g} and {param('delta')}={config.delta:g} with "
             f"{market.size} resources: no noise of that size can be computed with"
         )
@@ -382,10 +382,10 @@ def resources_of(supplies: Mapping[str, Any] | Sequence[Any]) -> tuple[Resource,
     for name, entry in items:
         values = dict(entry) if isinstance(entry, Mapping) else {"supply": entry}
         if set(values) - {"supply", "max_demand"} or "supply" not in values:
-            raise InputError(
+            raise SettingError(
                 f"{param('supplies')}: '{name}' must be a number, or a mapping with supply and max_demand"
             )
         if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values.values()):
-            raise InputError(f"{param('supplies')}: the supply and max_demand of '{name}' must be numbers")
+            raise SettingError(f"{param('supplies')}: the supply and max_demand of '{name}' must be numbers")
         resources.append(Resource(str(name), **values))
     return tuple(resources)

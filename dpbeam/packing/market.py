@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dpbeam.errors import InputError
+from dpbeam.errors import DataError
 from dpbeam.kernels.canonical import METADATA_KEY
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import Block, argsort_fingerprints, common_kinds, kinds_column, range_bucket
@@ -195,7 +195,7 @@ def build_agents(number: int, messages: Sequence[Columns], column: str = "agent"
     order = argsort_fingerprints(fp)
     fp = fp[order]
     if (fp[1:] == fp[:-1]).all(axis=1).any():
-        raise InputError(f"column '{column}' holds an agent twice; every agent is one row")
+        raise DataError(f"column '{column}' holds an agent twice; every agent is one row")
     agents = pa.concat_arrays([message["agents"] for message in messages])
     values = np.concatenate([message[VALUE] for message in messages])
     demands = np.concatenate([message[DEMAND] for message in messages]).reshape(len(values), -1)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dpbeam.errors import InputError
+from dpbeam.errors import DataError
 from dpbeam.kernels.columns import Columns
 from dpbeam.packing.batches import check_numbers
 from dpbeam.packing.config import Market, PackingPlan, Resource
@@ -104,7 +104,7 @@ class Posted:
         """
         text = (table.schema.metadata or {}).get(METADATA_KEY)
         if text is None:
-            raise InputError("this is no table of prices of dpbeam: it lacks the metadata")
+            raise DataError("this is no table of prices of dpbeam: it lacks the metadata")
         about = json.loads(text)
         market = about["market"]
         resources = tuple(Resource(**resource) for resource in market["resources"])

@@ -19,7 +19,7 @@ import pyarrow as pa
 from dpbeam.accounting.noise import NoiseMismatchError
 from dpbeam.engine.planned import check_plan
 from dpbeam.engine.program import Decided, Draw, Keys, Program
-from dpbeam.errors import InputError, param
+from dpbeam.errors import DataError, param
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.grid import UNIT_BITS, UNITS
 from dpbeam.kernels.pairs import Block
@@ -138,7 +138,7 @@ class PackingProgram(Program):
     def _check_agents(self, summaries: Sequence[Columns]) -> None:
         agents = sum(int(summary["agents"][0]) for summary in summaries)
         if agents > self.plan.market.num_agents:
-            raise InputError(
+            raise DataError(
                 f"{param('num_agents')}={self.plan.market.num_agents}: the input holds more agents, {agents}"
             )
 

@@ -23,7 +23,7 @@ from dpbeam.engine.beam.run import bind_settings
 from dpbeam.engine.beam.run_folder import in_run
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.engine.beam.trip_files import last_broadcast
-from dpbeam.errors import InputError, naming_arguments, param
+from dpbeam.errors import DataError, SettingError, naming_arguments, param
 from dpbeam.kernels.canonical import STRING, from_values
 from dpbeam.kernels.pairs import Block
 from dpbeam.packing.batches import (
@@ -172,7 +172,7 @@ class AgentFields:
         hinted = kind_of_hint(self._places(tuples=tuples).hinted(hint, 0), self.names[0])
         (declared,) = PairFields.of(self.agent, "item", agent_type, "error").kinds
         if None not in (hinted, declared) and hinted != declared:
-            raise InputError(
+            raise SettingError(
                 f"agent_type says {declared}, and the input's type that '{self.names[0]}' is {hinted}"
             )
         return replace(self, kind=hinted or declared or STRING)
@@ -210,7 +210,7 @@ def _numbers(values: list[Any], name: str, kind: pa.DataType) -> pa.Array:
     try:
         return pa.array(values, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError):
-        raise InputError(f"column '{name}' holds something else than numbers") from None
+        raise DataError(f"column '{name}' holds something else than numbers") from None
 
 
 class Packing(beam.PTransform):
@@ -309,7 +309,9 @@ class Packing(beam.PTransform):
                 if not callable(one):
                     text("agent, value and demand", one)
             if len(demands) != 1 and (len(demands) != len(names) or set(demands) != set(names)):
-                raise InputError(f"demand names one field of lists, or {', '.join(names)}, as supplies does")
+                raise SettingError(
+                    f"demand names one field of lists, or {', '.join(names)}, as supplies does"
+                )
             if len(demands) > 1:
                 self._fields = replace(self._fields, demand=names)
             self._agent_type = agent_type
@@ -317,7 +319,7 @@ class Packing(beam.PTransform):
             self._output(self._fields)
             self._sizes = packing_sizes(known)
             if not self._sizes.one_step:
-                raise InputError(
+                raise SettingError(
                     f"num_agents={known.num_agents}: too many for one worker, which runs all rounds here; use dpbeam "
                     "pack"
                 )
@@ -356,11 +358,13 @@ def _market(market: Market | None, supplies: Any, num_agents: int | None, max_va
     """What is publicly known. Raises InputError."""
     if market is not None:
         if supplies is not None or num_agents is not None:
-            raise InputError("market says supplies, num_agents and max_value; give them there, or no market")
+            raise SettingError(
+                "market says supplies, num_agents and max_value; give them there, or no market"
+            )
         known: Market = instance("market", market, Market)
         return known
     if supplies is None or num_agents is None:
-        raise InputError(f"{param('supplies')} and {param('num_agents')} are required")
+        raise SettingError(f"{param('supplies')} and {param('num_agents')} are required")
     return Market(resources_of(supplies), num_agents, max_value)
 
 

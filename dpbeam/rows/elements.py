@@ -28,7 +28,7 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from dpbeam.accounting.arguments import instance, text
-from dpbeam.errors import InputError, naming_arguments
+from dpbeam.errors import DataError, SettingError, naming_arguments
 from dpbeam.kernels.canonical import (
     BYTES,
     ID_KINDS,
@@ -102,13 +102,13 @@ class Places:
 
     def _check_named(self) -> None:
         if any(map(callable, self.fields)):
-            raise InputError("record batches and tables have columns: name them, in place of a function")
+            raise SettingError("record batches and tables have columns: name them, in place of a function")
 
     def _check_tuple(self, length: int | None) -> None:
         """Refuse tuples of this length, None for any."""
         wanted = self.shape.count(",") + 1
         if len(self.fields) != wanted or length not in (None, wanted):
-            raise InputError(
+            raise DataError(
                 f"tuples are {self.shape}, got {length or wanted} parts for {len(self.fields)} fields; rows and "
                 "dictionaries have names for more"
             )
@@ -135,7 +135,7 @@ class Places:
                     except (KeyError, AttributeError):
                         if callable(self.fields[place]):
                             raise
-                        raise InputError(
+                        raise DataError(
                             f"an element of the input has no field '{self.labels[place]}'"
                         ) from None
         return columns
@@ -150,7 +150,7 @@ class Places:
         if isinstance(first, Mapping) or is_row(first):
             return functools.reduce(_fields, field.split("."), rows)
         if not isinstance(first, tuple | list):
-            raise InputError(f"an element of the input is a {type(first).__name__}; dpbeam takes {_TAKES}")
+            raise DataError(f"an element of the input is a {type(first).__name__}; dpbeam takes {_TAKES}")
         for length in set(map(len, rows)):
             self._check_tuple(length)
         return map(operator.itemgetter(place), rows)
@@ -189,14 +189,14 @@ class PairFields:
         if len(kinds) == 1:
             kinds *= len(items)
         if len(kinds) != len(items):
-            raise InputError(f"item_type: {len(kinds)} types for {len(items)} item fields")
+            raise SettingError(f"item_type: {len(kinds)} types for {len(items)} item fields")
         if not all(kind is None or (isinstance(kind, str) and kind in ID_KINDS) for kind in kinds):
-            raise InputError(f"item_type is one of {', '.join(ID_KINDS)}, or of str, int, bytes")
+            raise SettingError(f"item_type is one of {', '.join(ID_KINDS)}, or of str, int, bytes")
         if text("on_null", on_null) not in ("error", "drop"):
-            raise InputError("on_null must be error or drop")
+            raise SettingError("on_null must be error or drop")
         fields = cls(user, items, kinds, on_null)
         if not items or len(set(fields.names)) < len(items):
-            raise InputError("item names one field or several different ones")
+            raise SettingError("item names one field or several different ones")
         return fields
 
     @property
@@ -229,17 +229,15 @@ class PairFields:
         for n, (label, hinted) in enumerate(zip(self.places.labels[1:], self.hinted(hint))):
             declared = self.kinds[n]
             if None not in (hinted, declared) and hinted != declared:
-                raise InputError(
-                    f"item_type says {declared}, and the input's type that '{label}' is {hinted}"
-                )
+                raise DataError(f"item_type says {declared}, and the input's type that '{label}' is {hinted}")
             kind = hinted or declared
             for argument, of_list in (listed or {}).items():
                 if len(of_list) != len(self.items):
-                    raise InputError(
+                    raise DataError(
                         f"{argument} holds items of {len(of_list)} parts, and item names {len(self.items)}"
                     )
                 if kind is not None and of_list[n] not in (None, kind):
-                    raise InputError(f"{argument} holds {of_list[n]} values, and '{label}' is {kind}")
+                    raise DataError(f"{argument} holds {of_list[n]} values, and '{label}' is {kind}")
                 kind = kind or of_list[n]
             kinds.append(kind or STRING)
         return dataclasses.replace(self, kinds=tuple(kinds))
@@ -290,7 +288,7 @@ class PairFields:
         for column, label, wanted in zip(columns, self.places.labels, (None, *self.kinds)):
             values, kind = encode(column, f"column '{label}'")
             if wanted is not None and kind not in (None, wanted):
-                raise InputError(
+                raise DataError(
                     f"'{label}' holds {kind} values, and is taken for {wanted}: say item_type='{kind}'"
                 )
             encoded.append(values)
@@ -344,9 +342,9 @@ def _column(batch: pa.RecordBatch | pa.Table, name: str) -> pa.Array | pa.Chunke
         return column_at(batch, name)
     first, dot, _ = name.partition(".")
     if dot and names.count(first) == 1 and name not in names:
-        raise InputError(f"record batches have no column '{name}': '{first}' holds no such field")
+        raise DataError(f"record batches have no column '{name}': '{first}' holds no such field")
     has = "several columns" if name in names else "no column"
-    raise InputError(f"record batches have {has} '{name}'; their columns are {', '.join(names)}")
+    raise DataError(f"record batches have {has} '{name}'; their columns are {', '.join(names)}")
 
 
 def plain_values(values: Sequence[Any]) -> Sequence[Any]:
@@ -374,12 +372,12 @@ def _within(hint: Any, part: str, field: str) -> Any:
         fields = dict(schemas.named_fields_from_element_type(hint))
     except TypeError:
         if not dataclasses.is_dataclass(hint):
-            raise InputError(
+            raise DataError(
                 f"elements of the input are of type {_shown(hint)}; dpbeam takes {_TAKES}"
             ) from None
         fields = typing.get_type_hints(hint)
     if part not in fields:
-        raise InputError(f"rows of the input have no field '{field}'; their fields are {', '.join(fields)}")
+        raise DataError(f"rows of the input have no field '{field}'; their fields are {', '.join(fields)}")
     return native_type_compatibility.convert_to_beam_type(fields[part])
 
 
@@ -409,7 +407,7 @@ def kind_of_hint(hint: Any, label: str) -> str | None:
                 kinds |= set() if kind is None else {kind}
                 break
     if not kinds:
-        raise InputError(
+        raise DataError(
             f"'{label}' is of type {', '.join(map(_shown, members))}; users and items are strings, integers or bytes: "
             "convert it"
         )

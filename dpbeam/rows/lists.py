@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from apache_beam.pvalue import PCollection
 from apache_beam.typehints import native_type_compatibility
 
-from dpbeam.errors import InputError
+from dpbeam.errors import DataError
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import STRING
 from dpbeam.kernels.pair_rules import not_utf8
@@ -48,7 +48,7 @@ class ListedItems:
         for column in columns:
             part, kind = canonical.encode(column, argument)
             if part.null_count:
-                raise InputError(f"{argument} holds a null; remove it")
+                raise DataError(f"{argument} holds a null; remove it")
             if kind == STRING and len(canonical.invalid_utf8(part)):
                 raise not_utf8(argument)
             parts.append(canonical.plain(part))
@@ -77,7 +77,7 @@ def _columns(argument: str, values: Any, fields: PairFields) -> list[pa.Array | 
         structs = pa.types.is_struct(values.type)
         return [pc.struct_field(values, n) for n in range(values.type.num_fields)] if structs else [values]
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        raise InputError(f"{argument} is a list of items, got {type(values).__name__}")
+        raise DataError(f"{argument} is a list of items, got {type(values).__name__}")
     listed = list(values)
     if not listed:
         return [pa.nulls(0)] * len(fields.items)
@@ -85,7 +85,7 @@ def _columns(argument: str, values: Any, fields: PairFields) -> list[pa.Array | 
         columns = fields.item_places.read(listed)
     elif isinstance(listed[0], tuple | list):
         if {len(item) for item in listed} != {len(fields.items)}:
-            raise InputError(
+            raise DataError(
                 f"{argument} holds tuples of another length than item, which names {len(fields.items)}"
             )
         columns = [list(part) for part in zip(*listed)]

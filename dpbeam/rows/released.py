@@ -13,7 +13,7 @@ from apache_beam.pvalue import PCollection
 from apache_beam.typehints import typehints
 from apache_beam.typehints.row_type import RowTypeConstraint
 
-from dpbeam.errors import InputError
+from dpbeam.errors import SettingError
 from dpbeam.kernels.canonical import BYTES, INT, STRING, decode, plain
 
 _PYTHON_TYPES = {STRING: str, INT: int, BYTES: bytes}
@@ -77,7 +77,7 @@ class ReleasedFields:
     def __post_init__(self) -> None:
         for field in self.numbers:
             if field.name in self.names:
-                raise InputError(f"item: '{field.name}' is a field of what is released; rename yours")
+                raise SettingError(f"item: '{field.name}' is a field of what is released; rename yours")
 
     @property
     def _known(self) -> list[str]:

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from dpbeam.errors import InputError
+from dpbeam.errors import SettingError, SetupError
 from dpbeam.runners import matrix
 from dpbeam.runners.pyspark.session import ALL_CORES, is_on_this_machine, standing
 
@@ -194,10 +194,10 @@ def _read(argv: tuple[str, ...]) -> EngineFlags:
     flags = vars(parser.parse_known_args(list(argv))[0])
     for name in _ADDRESSES:
         if flags[name] is not None and not re.fullmatch(r"[\x21-\x7e]+", flags[name]):
-            raise InputError(f"--{name}: {flags[name]!r} is no address")
+            raise SettingError(f"--{name}: {flags[name]!r} is no address")
     workers = flags["direct_num_workers"]
     if workers is not None and not re.fullmatch(r"\d+", workers):
-        raise InputError(f"--direct_num_workers must be a number from 0 (all cores), got '{workers}'")
+        raise SettingError(f"--direct_num_workers must be a number from 0 (all cores), got '{workers}'")
     flags["runner"] = runner_name(flags["runner"])
     return EngineFlags(**flags)
 
@@ -224,7 +224,7 @@ def check_runner_name(flags: EngineFlags) -> None:
         except ImportError:
             exists = False
         if not exists:
-            raise InputError(f"--runner: there is no class {flags.runner}")
+            raise SettingError(f"--runner: there is no class {flags.runner}")
         return
     from apache_beam.options.pipeline_options import StandardOptions
 
@@ -235,7 +235,7 @@ def check_runner_name(flags: EngineFlags) -> None:
         return
     close = difflib.get_close_matches(flags.runner, known, n=1)
     hint = f"did you mean {close[0]}?" if close else f"one of {', '.join(known)}"
-    raise InputError(f"--runner: unknown runner {flags.runner!r}; {hint}")
+    raise SettingError(f"--runner: unknown runner {flags.runner!r}; {hint}")
 
 
 def complete(argv: Sequence[str], cache: str | None = None, *, threads: int = 1) -> list[str]:
@@ -322,7 +322,7 @@ def host_and_port(address: str) -> tuple[str, int | None]:
     try:
         return parts.hostname or address, parts.port
     except ValueError:
-        raise InputError(f"{address!r} is no HOST:PORT") from None
+        raise SettingError(f"{address!r} is no HOST:PORT") from None
 
 
 def _in_process(flags: EngineFlags, threads: int) -> list[str]:
@@ -348,7 +348,7 @@ def _flink(flags: EngineFlags, cache: str) -> list[str]:
     if overview:
         verdict = matrix.flink(overview["flink-version"])
         if verdict.level == "refuse":
-            raise InputError(f"--flink_master={flags.flink_master}: {verdict.reason}; {verdict.fix}")
+            raise SetupError(f"--flink_master={flags.flink_master}: {verdict.reason}; {verdict.fix}")
         version = version or matrix.minor(overview["flink-version"])
         added += _flink_parallelism(flags, overview)
     version = version or matrix.minor(matrix.FLINK)
@@ -379,7 +379,7 @@ def _spark(flags: EngineFlags, cache: str) -> list[str]:
     if not own_server and os.path.exists(jar):
         added.append(f"--spark_job_server_jar={jar}")
     if flags.spark_submit_uber_jar and not flags.spark_rest_url:
-        raise InputError("--spark_submit_uber_jar needs --spark_rest_url=http://HOST:6066")
+        raise SettingError("--spark_submit_uber_jar needs --spark_rest_url=http://HOST:6066")
     return added + _environment(flags) + _experiments(flags) + _job_name(flags)
 
 
@@ -407,7 +407,7 @@ def _environment(flags: EngineFlags) -> list[str]:
     if kind == "PROCESS" and not flags.environment_config and not flags.environment_option:
         command = worker_command()
         if command is None:
-            raise InputError(
+            raise SetupError(
                 "--environment_type=PROCESS: dpbeam-worker is not installed beside this Python; "
                 "install dpbeam with pip, or name it: --environment_option=process_command=PATH"
             )

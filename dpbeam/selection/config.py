@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dpbeam.accounting.arguments import instance
 from dpbeam.accounting.budget import Budget, check_share, two_parts
 from dpbeam.counts import DEVIATION, NOISY_COUNT
-from dpbeam.errors import InputError, constant, param
+from dpbeam.errors import SettingError, constant, param
 from dpbeam.families.base import OutputColumn, Release, Shown
 from dpbeam.selection.known import KNOWN, NEW, ONLY_NEW
 from dpbeam.selection.shown import shown_selection
@@ -59,7 +59,7 @@ def _settings(
     """The selector's settings object; they win over the preset."""
     if isinstance(settings, Settings):
         if type(settings) is not selector.settings_type:
-            raise InputError(
+            raise SettingError(
                 f"settings of type {type(settings).__name__} do not apply to {param('method')}={selector.name}"
             )
         return settings
@@ -68,7 +68,7 @@ def _settings(
         if name not in described:
             owners = [one.name for one in selectors().values() if name in one.settings_type.described()]
             of = f"; it is of {', '.join(owners)}" if owners else ""
-            raise InputError(f"{constant(name)} does not apply to {param('method')}={selector.name}{of}")
+            raise SettingError(f"{constant(name)} does not apply to {param('method')}={selector.name}{of}")
     return selector.settings_type(**{**preset, **settings})
 
 
@@ -205,7 +205,7 @@ class SelectionConfig(Release):
         selector = self.selector
         settings = _settings(selector, self.settings, self._preset(selector))
         if self.noisy_weights and not selector.shows_weights:
-            raise InputError(
+            raise SettingError(
                 f"{param('noisy_weights')} does not apply to {param('method')}={selector.name}, which pays "
                 "for the release of items alone"
             )
@@ -221,7 +221,7 @@ class SelectionConfig(Release):
             return None
         check_range("min_users", self.min_users, 1, MAX_MIN_USERS, integer=True)
         if self.min_users > 1 and not selector.takes_min_users:
-            raise InputError(
+            raise SettingError(
                 f"{param('min_users')} does not apply to {param('method')}={selector.name}: nothing says "
                 "that its guarantee holds with it"
             )
@@ -233,8 +233,10 @@ class SelectionConfig(Release):
         if self.preset not in selector.presets:
             known = sorted({name for other in selectors().values() for name in other.presets})
             if self.preset not in known:
-                raise InputError(f"{param('preset')} must be one of {', '.join(known)}, got {self.preset!r}")
-            raise InputError(
+                raise SettingError(
+                    f"{param('preset')} must be one of {', '.join(known)}, got {self.preset!r}"
+                )
+            raise SettingError(
                 f"{param('preset')}={self.preset} does not exist for {param('method')}={selector.name}"
             )
         return selector.presets[self.preset]
@@ -262,14 +264,14 @@ class SelectionConfig(Release):
     def _count_share(self) -> float | None:
         if not self.noisy_counts:
             if self.noisy_count_share is not None:
-                raise InputError(f"{param('noisy_count_share')} needs {param('noisy_counts')}")
+                raise SettingError(f"{param('noisy_count_share')} needs {param('noisy_counts')}")
             if self.others:
-                raise InputError(
+                raise SettingError(
                     f"{param('others')} needs {param('noisy_counts')}: it is read from their histogram"
                 )
             return None
         if self.noisy_weights:
-            raise InputError(
+            raise SettingError(
                 f"{param('noisy_counts')} and {param('noisy_weights')} exclude each other: counts say more"
             )
         share = _DEFAULT_COUNT_SHARE if self.noisy_count_share is None else self.noisy_count_share

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpbeam.accounting.arguments import instance
-from dpbeam.errors import InputError, constant, param
+from dpbeam.errors import SettingError, constant, param
 from dpbeam.families.base import Release, Shown
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.shown import shown_selection
@@ -70,7 +70,9 @@ class DomainRelease(Release):
         others = [param(name) for name in ("selector", "selector_share") if values.get(name) is not None]
         for name in (*others, *map(param, stage), *map(constant, constants)):
             what = param(public) if public is not None else "limited-domain"
-            raise InputError(f"{name} belongs to a selection stage, and {what} leaves none: drop one of them")
+            raise SettingError(
+                f"{name} belongs to a selection stage, and {what} leaves none: drop one of them"
+            )
         return replace(config, **own)
 
     def doubts(self) -> list[str]:

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.errors import InputError
+from dpbeam.errors import DataError
 
 if TYPE_CHECKING:
     from dpbeam.accounting.ledger import Ledger
@@ -60,9 +60,9 @@ def known_release(
     try:
         written = ledger.to_json()
     except ValueError as error:
-        raise InputError(f"known: the ledger of a release does not verify: {error}") from None
+        raise DataError(f"known: the ledger of a release does not verify: {error}") from None
     if not (ledger.private or insecure):
-        raise InputError("known: a release is NOT PRIVATE: a fixed key made it, so its items are data")
+        raise DataError("known: a release is NOT PRIVATE: a fixed key made it, so its items are data")
     for difference in differences(ledger, privacy_unit, dataset):
         warnings.warn(f"known: a release may tell of other users: {difference}", stacklevel=5)
     return named_release(ledger, text or written)

@@ -20,7 +20,7 @@ from dpbeam.engine.beam.ledger_file import LedgerFile
 from dpbeam.engine.beam.run_folder import FolderOfRun, Terms
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.engine.program import Program
-from dpbeam.errors import InputError
+from dpbeam.errors import SettingError
 from dpbeam.runners.options import EngineFlags, read
 from dpbeam.selectors.registry import all_settings
 from dpbeam.storage import FileSystems
@@ -90,16 +90,16 @@ class PipelineRun:
                 (file_path if name in _PATHS else text)(name, value)
         for name in ("run_folder", "insecure_test_key"):
             if "run" in said and name in said:
-                raise InputError(f"run is a folder with a key of its own: drop {name}, or run")
+                raise SettingError(f"run is a folder with a key of its own: drop {name}, or run")
         for name in _OF_ACCOUNT:
             if name in said and "budget" not in said:
-                raise InputError(f"{name} is of an account of budget: say budget too, or drop it")
+                raise SettingError(f"{name} is of an account of budget: say budget too, or drop it")
         for name in _OF_ACCOUNT[:2]:
             if name not in said and "budget" in said:
-                raise InputError(f"budget needs {name}")
+                raise SettingError(f"budget needs {name}")
         self._said = said
         if self.fixed_key and "budget" in said:
-            raise InputError(
+            raise SettingError(
                 "budget: what comes out under a fixed test key is NOT PRIVATE and is not charged; drop one"
             )
 
@@ -195,7 +195,7 @@ def _check_reached(pcoll: PCollection, paths: dict[str, str]) -> None:
             better = (
                 "a database that they reach, postgresql://..." if name == "budget" else "a place on a store"
             )
-            raise InputError(
+            raise SettingError(
                 f"{name}: '{path}' is {which} on this machine, which the workers do not reach; take {better}"
             )
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from dpbeam.engine.forwarding import Forwarding
 from dpbeam.engine.in_process import output_batches, run_trips
 from dpbeam.engine.program import Keys, Program, Reply, Weighed
-from dpbeam.errors import InputError, param
+from dpbeam.errors import DataError, param
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import Block, build_complete_block, common_kinds
 from dpbeam.randomness import RunKey
@@ -53,7 +53,7 @@ def select_counted(plan: SelectionPlan, histogram: Columns, key: RunKey) -> pa.R
     if unit is None:
         raise ValueError(f"{plan.config.method} cannot select from counts")
     if len(counts) and int(counts.max()) > _LARGEST_SUM // unit:
-        raise InputError(
+        raise DataError(
             f"{param('max_items_per_user')}: a count is above {_LARGEST_SUM // unit}, so it must be larger"
         )
     keys, held = Keys(key), counts > 0

@@ -22,7 +22,7 @@ from dpbeam.engine.beam.graph import RunProgram
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.engine.beam.trip_files import last_broadcast
 from dpbeam.engine.program import Program, replies_by_link
-from dpbeam.errors import InputError, naming_arguments, param
+from dpbeam.errors import DataError, SettingError, naming_arguments, param
 from dpbeam.families.registry import families
 from dpbeam.rows.elements import Field, PairFields, check_batch_input, to_batches
 from dpbeam.rows.lists import ListedItems
@@ -54,7 +54,7 @@ def check_sizes(**sizes: Any) -> None:
         least, held = (0, number) if name == "item_bytes" else (0 if name == "pairs" else 1, integer)
         held(name, value)
         if not least <= number(name, value) <= _MOST:
-            raise InputError(f"{name} must be from {least} to {_MOST:g}, got {number(name, value):g}")
+            raise SettingError(f"{name} must be from {least} to {_MOST:g}, got {number(name, value):g}")
 
 
 def asked_for(
@@ -72,13 +72,13 @@ def asked_for(
     if config is not None:
         instance("config", config, kind)
         if chosen:
-            raise InputError(
+            raise SettingError(
                 f"{', '.join(chosen)}: the config says all settings; give them there, or no config"
             )
         return config
     for name in ("epsilon", "delta", "k"):
         if name in settings and name not in chosen:
-            raise InputError(f"{param(name)} is required")
+            raise SettingError(f"{param(name)} is required")
     return make(**chosen)
 
 
@@ -291,7 +291,7 @@ class SelectPartitions(ProgramTransform):
                 if items is not None
             }
             if truth("only_new", only_new) and known is None:
-                raise InputError("only_new needs known")
+                raise SettingError("only_new needs known")
             self._only_new = only_new
             self._beside = _beside(plan, lists, only_new)
             sizes = choose_sizes(pairs, num_shards, item_bytes)
@@ -310,7 +310,7 @@ class SelectPartitions(ProgramTransform):
             self._with_lists = functools.partial(_of_lists, plan, only_new)
             named = self._named(known_ledgers)
             if known is None and named:
-                raise InputError("known_ledgers needs known")
+                raise SettingError("known_ledgers needs known")
             self._known = None if known is None else named
 
     def _named(self, ledgers: Ledger | str | Sequence[Ledger | str]) -> list[dict[str, Any]]:
@@ -325,7 +325,7 @@ class SelectPartitions(ProgramTransform):
                     text = FileSystems.read(one).decode()
                     ledger = Ledger.from_json(text)
             except (OSError, ValueError) as error:
-                raise InputError(f"known_ledgers: '{one}' is no ledger: {error}") from None
+                raise DataError(f"known_ledgers: '{one}' is no ledger: {error}") from None
             run = (self._privacy_unit, self._run.dataset)
             named.append(known_release(ledger, text, *run, insecure=self._run.fixed_key))
         return named

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from dpbeam.accounting.arguments import integer, number, numbers, text, truth
-from dpbeam.errors import InputError, constant, param
+from dpbeam.errors import SettingError, constant, param
 
 if TYPE_CHECKING:
     from dpbeam.accounting.events import ComposedEvent
@@ -71,9 +71,9 @@ class Setting:
           InputError: naming the flag.
         """
         if self.choices and value not in self.choices:
-            raise InputError(f"{named(name)} must be {' or '.join(self.choices)}, got {value!r}")
+            raise SettingError(f"{named(name)} must be {' or '.join(self.choices)}, got {value!r}")
         if self.kind is bool and not isinstance(value, bool):
-            raise InputError(f"{named(name)} must be true or false, got {value!r}")
+            raise SettingError(f"{named(name)} must be true or false, got {value!r}")
         if self.low is not None and self.high is not None:
             check_range(name, value, self.low, self.high, integer=self.kind is int, named=named)
 
@@ -359,4 +359,4 @@ def check_range(
     held = number(name, value, named)
     if not math.isfinite(held) or (integer and int(held) != held) or not low <= held <= high:
         kind = "an integer" if integer else "a number"
-        raise InputError(f"{named(name)} must be {kind} from {low:g} to {high:g}, got {value}")
+        raise SettingError(f"{named(name)} must be {kind} from {low:g} to {high:g}, got {value}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dpbeam.errors import InputError, constant
+from dpbeam.errors import SettingError, constant
 from dpbeam.selectors.base import Request, Settings, setting
 
 # Distinct items of one user that fresh samples draw from; bounds what a single user may occupy in memory.
@@ -37,7 +37,7 @@ class MultiRoundSettings(Settings):
 
             shares = tuple(self.budget_split)
             if not 1 <= len(shares) <= MAX_SHARES:
-                raise InputError(
+                raise SettingError(
                     f"{constant('budget_split')} needs 1 to {MAX_SHARES} shares, got {len(shares)}"
                 )
             split_amount(1.0, shares)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from dpbeam.errors import InputError, param
+from dpbeam.errors import SettingError, SetupError, param
 from dpbeam.plugins import SELECTORS, added, load
 from dpbeam.selectors.base import Advice, Selector, Setting, Settings, check_range
 
@@ -35,7 +35,7 @@ def _installed() -> dict[str, Selector]:
         try:
             _add(load(entry)(), known)
         except ValueError as error:
-            raise InputError(f"the selector '{entry}' of an installed distribution: {error}") from None
+            raise SetupError(f"the selector '{entry}' of an installed distribution: {error}") from None
     return known
 
 
@@ -102,7 +102,7 @@ def find(name: str) -> Selector:
         return known[name]
     if name in aliases:
         return aliases[name]
-    raise InputError(f"{param('method')} must be one of {', '.join((*known, *aliases))}, got {name!r}")
+    raise SettingError(f"{param('method')} must be one of {', '.join((*known, *aliases))}, got {name!r}")
 
 
 def advised(items_per_user: float, rare_items: float | None = None) -> tuple[Selector, Advice]:

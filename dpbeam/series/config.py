@@ -14,7 +14,7 @@ from dpbeam.accounting.ledger import Ledger, guarantee_note, key_source
 from dpbeam.accounting.noise import NoiseMismatchError
 from dpbeam.accounting.versions import code_revision, versions
 from dpbeam.engine.planned import check_plan
-from dpbeam.errors import InputError, param
+from dpbeam.errors import SettingError, param
 from dpbeam.selection.ledger import one_value_of
 from dpbeam.selectors.base import filled_in
 from dpbeam.series.calibration import SeriesCalibration, calibrate_series
@@ -118,7 +118,7 @@ def plan_series(config: SeriesConfig) -> SeriesPlan:
         return SeriesPlan(config, calibration)
     sigma = sigma_beside((calibration.event(),), config.epsilon, config.delta)
     if sigma is None:
-        raise InputError(f"{param('noisy_count_share')} leaves nothing for the counts: raise it")
+        raise SettingError(f"{param('noisy_count_share')} leaves nothing for the counts: raise it")
     rounds = config.resolved_schedule.rounds
     return SeriesPlan(config, calibration, SeriesCounts(sigma, config.max_items_per_user, rounds + 1))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dpbeam.accounting.arguments import instance
 from dpbeam.accounting.budget import Budget, check_share
 from dpbeam.counts import DEVIATION, NOISY_COUNT
-from dpbeam.errors import InputError, param
+from dpbeam.errors import SettingError, param
 from dpbeam.families.base import OutputColumn, Release, Shown
 from dpbeam.selection.config import far_from_default
 from dpbeam.selectors.base import setting, value_or
@@ -119,9 +119,9 @@ class SeriesConfig(Release):
         instance("schedule", self.schedule, Schedule, optional=True)
         Budget(self.epsilon, self.delta)
         if (self.preset is None) == (self.schedule is None):
-            raise InputError(f"{param('preset')}: give a preset or a schedule, not both and not neither")
+            raise SettingError(f"{param('preset')}: give a preset or a schedule, not both and not neither")
         if self.schedule is not None and self.schedule.last_night != self.nights:
-            raise InputError(
+            raise SettingError(
                 f"{param('nights')} ({self.nights}) and the nights of the schedule ({self.schedule.last_night}) differ"
             )
         from dpbeam.series.saved import LARGEST_NORM
@@ -129,16 +129,16 @@ class SeriesConfig(Release):
         self._take_of_preset()
         largest = 1.0 if self.saved_norm is None else LARGEST_NORM
         if not 0 < self.cap <= largest:
-            raise InputError(f"cap must be above 0 and at most {largest:g}")
+            raise SettingError(f"cap must be above 0 and at most {largest:g}")
         if not (0 < self.delta_share < 1 and 0 <= self.rank_power <= 1):
-            raise InputError("delta_share and rank_power must lie between 0 and 1")
+            raise SettingError("delta_share and rank_power must lie between 0 and 1")
         if not all(0 <= value <= 10 for value in (self.rise or 0.0, self.growth, self.saved_norm or 0.0)):
-            raise InputError("rise, growth and saved_norm must lie between 0 and 10")
+            raise SettingError("rise, growth and saved_norm must lie between 0 and 10")
         aimed = all((f is None or f >= 1) and s >= 0 and 0 < w <= 1 for f, s, w in self.aims or ())
         if not self.aims or not aimed:
-            raise InputError("aims must look forward, with weights above 0 and at most 1")
+            raise SettingError("aims must look forward, with weights above 0 and at most 1")
         if self.first_night is not None and _day(self.first_night, "first_night").year > 9000:
-            raise InputError(
+            raise SettingError(
                 f"{param('first_night')} must lie before the year 9000, got '{self.first_night}'"
             )
         if self.preset is not None:
@@ -148,7 +148,7 @@ class SeriesConfig(Release):
             check_share("noisy_count_share", share)
             object.__setattr__(self, "noisy_count_share", share)
         elif self.noisy_count_share is not None:
-            raise InputError(f"{param('noisy_count_share')} needs {param('noisy_counts')}")
+            raise SettingError(f"{param('noisy_count_share')} needs {param('noisy_counts')}")
 
     def _take_of_preset(self) -> None:
         """Fill in what the preset says, so that a ledger states it."""
@@ -183,9 +183,9 @@ class SeriesConfig(Release):
         elif name.isascii() and name.isdigit():
             number = int(name)
         else:
-            raise InputError(f"{param('night')} must be a number from {first} to {last}, got '{name}'")
+            raise SettingError(f"{param('night')} must be a number from {first} to {last}, got '{name}'")
         if not 1 <= number <= self.nights:
-            raise InputError(f"{param('night')}: the window has the nights {first} to {last}, got '{name}'")
+            raise SettingError(f"{param('night')}: the window has the nights {first} to {last}, got '{name}'")
         return number
 
     def plan(self, *public: Any) -> SeriesPlan:
@@ -269,7 +269,7 @@ def _day(text: str, name: str) -> date:
             return date.fromisoformat(text)
     except ValueError:
         pass
-    raise InputError(f"{param(name)} must be a day such as 2026-11-03, got '{text}'")
+    raise SettingError(f"{param(name)} must be a day such as 2026-11-03, got '{text}'")
 
 
 def _plain(value: Any) -> Any:

@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 
 from dpbeam.disk import BEING_WRITTEN
-from dpbeam.errors import InputError, UnavailableError, param
+from dpbeam.errors import InputError, SettingError, SetupError, StoreError, UnavailableError, param
 from dpbeam.storage import FileSystems
 from dpbeam.storage.files import Files, HeldError, NotOnceError
 from dpbeam.storage.reasons import missing_filesystem, reason, refusal
@@ -51,7 +51,7 @@ class Folder:
 
     def __init__(self, path: str):
         if not path:
-            raise InputError(f"{param('folder')} must be a folder of this machine, got '{path}'")
+            raise SettingError(f"{param('folder')} must be a folder of this machine, got '{path}'")
         stripped = path.rstrip("/")
         self.path = stripped if "://" in stripped else path
 
@@ -61,9 +61,9 @@ class Folder:
     @property
     def _files(self) -> Files:
         if missing := missing_filesystem(self.path):
-            raise InputError(f"{param('folder')}: '{self.path}': {missing}")
+            raise SetupError(f"{param('folder')}: '{self.path}': {missing}")
         if not self.path.partition("://")[2].strip("/") and "://" in self.path:
-            raise InputError(f"{param('folder')}: '{self.path}' names no folder")
+            raise SettingError(f"{param('folder')}: '{self.path}' names no folder")
         return FileSystems.at(self.path)
 
     @contextlib.contextmanager
@@ -74,13 +74,15 @@ class Folder:
         except (InputError, UnavailableError, FileNotFoundError, FileExistsError):
             raise
         except NotOnceError:
-            raise InputError(
+            raise StoreError(
                 f"{param('folder')}: '{self.path}': files there cannot be made once and for all, so one "
                 "night could be made twice; take s3://, az://, abfss://, hdfs:// or a folder of this machine"
             ) from None
         except (OSError, ValueError, ImportError) as error:
             where = self._at(name) if name and "://" not in self.path else self.path
-            raise refusal(f"{param('folder')}: cannot use '{where}': {reason(error)}", error) from None
+            raise refusal(
+                StoreError, f"{param('folder')}: cannot use '{where}': {reason(error)}", error
+            ) from None
 
     def make(self) -> None:
         """Make it, for its owner alone, where it is not there. Raises OSError, InputError, UnavailableError."""
@@ -90,7 +92,7 @@ class Folder:
             probe = self._at(f"{_PROBE}{uuid.uuid4().hex}")
             try:
                 if not files.put_once(probe, b"1", durable=False) or files.put_once(probe, b"2"):
-                    raise InputError(
+                    raise StoreError(
                         f"{param('folder')}: '{self.path}': this store replaces a file that was to be made "
                         "once, so one night could be made twice; take another store, or a folder of this machine"
                     )

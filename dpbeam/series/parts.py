@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpbeam.engine.binding import OTHER_DATA, digest_of
-from dpbeam.errors import InputError, param
+from dpbeam.errors import StoreError, param
 from dpbeam.kernels.columns import Columns, decode, encode_map
 from dpbeam.kernels.csr import running_sums
 from dpbeam.kernels.pairs import positions_in, range_bucket, rows_at
@@ -142,14 +142,14 @@ class PartFiles:
             # An earlier try of the same step has written the same, unless its input has changed since.
             key = secrets.token_bytes(32)
             if digest_of(key, [self._read(name)]) != digest_of(key, [columns]):
-                raise InputError(OTHER_DATA) from None
+                raise StoreError(OTHER_DATA) from None
         return name
 
     def _read(self, name: str) -> Columns:
         try:
             return decode(self.store.read_file(name))
         except FileNotFoundError:
-            raise InputError(f"{param('folder')}: '{self.store.folder.path}/{name}' is gone") from None
+            raise StoreError(f"{param('folder')}: '{self.store.folder.path}/{name}' is gone") from None
 
     def users(self, parts: Parts, number: int, num_blocks: int, released_fp: np.ndarray) -> Users:
         """The users of a block, as one of `num_blocks`, without pairs of released items.

@@ -16,7 +16,7 @@ import numpy as np
 
 from dpbeam.accounting.noise import NoiseSpec, SavedNoise
 from dpbeam.engine.program import Keys, Reply, Touches, Weighed
-from dpbeam.errors import InputError
+from dpbeam.errors import StoreError
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
@@ -142,7 +142,7 @@ def energy_of(block: Block) -> np.ndarray:
     """
     energy = np.asarray(block.state[ENERGY] if ENERGY in block.state else block.user_values[ENERGY])
     if (energy < 0).any():
-        raise InputError("the state of the series does not say what its users have left to spend")
+        raise StoreError("the state of the series does not say what its users have left to spend")
     return energy
 
 

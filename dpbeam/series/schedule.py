@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpbeam.errors import InputError, param
+from dpbeam.errors import SettingError, param
 from dpbeam.selectors.gsu.presets import MAX_ROUNDS, ScoreConstants
 
 # Within a night each round spends this much more noise than the one before; its last round takes half of its tests.
@@ -81,14 +81,14 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if not self.nights or len(self.nights) > MAX_ROUNDS:
-            raise InputError(f"a series has 1 to {MAX_ROUNDS} rounds, got {len(self.nights)}")
+            raise SettingError(f"a series has 1 to {MAX_ROUNDS} rounds, got {len(self.nights)}")
         steps = [later - night for night, later in zip((0, *self.nights), self.nights)]
         if steps[0] != 1 or not set(steps) <= {0, 1}:
-            raise InputError("nights must be numbered from 1, each with at least one round, in order")
+            raise SettingError("nights must be numbered from 1, each with at least one round, in order")
         if not len(self.nights) == len(self.fractions) == len(self.spending):
-            raise InputError("nights, fractions and spending must have one value for each round")
+            raise SettingError("nights, fractions and spending must have one value for each round")
         if any(not share > 0 for share in (*self.fractions, *self.spending)):
-            raise InputError("fractions and spending must be above 0 in every round")
+            raise SettingError("fractions and spending must be above 0 in every round")
 
     @property
     def rounds(self) -> int:
@@ -115,7 +115,7 @@ def preset_named(name: str) -> Preset:
       InputError: there is none of this name.
     """
     if name not in PRESETS:
-        raise InputError(f"{param('preset')} must be one of {', '.join(PRESETS)}, got '{name}'")
+        raise SettingError(f"{param('preset')} must be one of {', '.join(PRESETS)}, got '{name}'")
     return PRESETS[name]
 
 
@@ -127,7 +127,7 @@ def preset_schedule(name: str, nights: int) -> Schedule:
     """
     preset = preset_named(name)
     if isinstance(nights, bool) or not isinstance(nights, int) or not 1 <= nights <= MAX_ROUNDS:
-        raise InputError(f"{param('nights')} must be an integer from 1 to {MAX_ROUNDS}, got {nights}")
+        raise SettingError(f"{param('nights')} must be an integer from 1 to {MAX_ROUNDS}, got {nights}")
     share = [t**-preset.decay for t in range(1, nights + 1)]
     share = [s / math.fsum(share) for s in share]
     for night, extra in ((0, preset.first), (-1, preset.last)):

@@ -31,7 +31,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from dpbeam.engine.seal import Seal, folder_key, unwrap, wrap
-from dpbeam.errors import InputError, UnavailableError, param
+from dpbeam.errors import InputError, StoreError, UnavailableError, param
 from dpbeam.randomness import RunKey
 from dpbeam.series.folder import Folder
 
@@ -109,7 +109,7 @@ class SeriesStore:
                     store.write_file(name, data)
                 folder.write(_KEY, secret)  # last: without it there is no series
         except OSError as error:
-            raise InputError(f"{param('folder')}: cannot make '{folder.path}': {error.strerror}") from None
+            raise StoreError(f"{param('folder')}: cannot make '{folder.path}': {error.strerror}") from None
         return store
 
     @staticmethod
@@ -271,7 +271,7 @@ class SeriesStore:
         stored = self.folder.read(name)
         digest, data = stored[:_DIGEST], stored[_DIGEST:]
         if not hmac.compare_digest(digest, self._digest(name, data)):
-            raise InputError(f"{param('folder')}: '{self.folder.path}/{name}' is not what the series wrote")
+            raise StoreError(f"{param('folder')}: '{self.folder.path}/{name}' is not what the series wrote")
         return data if self._seal is None else self._seal.open(name, 0, data)
 
     def _digest(self, name: str, data: bytes) -> bytes:
@@ -305,7 +305,7 @@ def _check_free(folder: Folder, files: Mapping[str, bytes]) -> None:
         SeriesStore.settings_of(folder)
         if there <= {_SETTINGS, *files}:
             return
-    raise InputError(f"{param('folder')}: '{folder.path}' is not empty; a series needs a folder of its own")
+    raise StoreError(f"{param('folder')}: '{folder.path}' is not empty; a series needs a folder of its own")
 
 
 def _bound_to(settings: Mapping[str, Any]) -> str:
@@ -322,12 +322,12 @@ def _unwrapped(settings: Mapping[str, Any], secret: bytes) -> bytes:
 
 
 def _absent(folder: Folder) -> InputError:
-    return InputError(f"{param('folder')}: '{folder.path}' holds no series; dpbeam series open makes one")
+    return StoreError(f"{param('folder')}: '{folder.path}' holds no series; dpbeam series open makes one")
 
 
 def unreadable(folder: Folder) -> InputError:
     """For a folder that is no series, or that of another version."""
-    return InputError(f"{param('folder')}: '{folder.path}' holds no series that this version can read")
+    return StoreError(f"{param('folder')}: '{folder.path}' holds no series that this version can read")
 
 
 def _name(number: int) -> str:

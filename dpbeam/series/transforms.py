@@ -31,7 +31,7 @@ from dpbeam.engine.beam.shard_stages import GroupByItem, RerouteExcess
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.engine.beam.trip_files import load_block
 from dpbeam.engine.program import Keys
-from dpbeam.errors import InputError, RunnerError, naming_arguments, param
+from dpbeam.errors import DataError, RunnerError, SettingError, naming_arguments, param
 from dpbeam.kernels.canonical import METADATA_KEY
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import Block, build_block, encode_dictionary, one_kind, rows_in, unpack_pairs
@@ -91,7 +91,7 @@ class _LeaveOut(RunDoFn):
         if not kinds:
             return
         if self._before and kinds != self._before:
-            raise InputError(OTHER_KINDS)
+            raise DataError(OTHER_KINDS)
         if kinds != self._seen:
             name = _KINDS + hashlib.sha256(kinds).hexdigest()[:16]
             self._store.write(name, {"kinds": pa.array([kinds], pa.large_binary())})
@@ -314,7 +314,7 @@ class SeriesNight(beam.PTransform):
                 self._series if isinstance(self._series, SeriesWindow) else SeriesWindow.load(self._series)
             )
             if window.store is None:
-                raise InputError(
+                raise SettingError(
                     f"{param('folder')}: a series in memory is out of reach of an engine's workers"
                 )
             entered.enter_context(window.alone())

@@ -25,7 +25,7 @@ from dpbeam.accounting.events import event_to_dict
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.versions import versions
 from dpbeam.engine.program import Keys
-from dpbeam.errors import InputError, UnavailableError, param
+from dpbeam.errors import DataError, SettingError, StoreError, UnavailableError, param
 from dpbeam.families.base import OutputColumn
 from dpbeam.kernels import canonical
 from dpbeam.kernels.columns import decode, encode_map
@@ -63,7 +63,7 @@ def _folder(folder: Folder | str) -> Folder:
     if not isinstance(folder, str):
         return folder
     if "://" in folder:
-        raise InputError(f"{param('folder')} must be a folder of this machine, got '{folder}'")
+        raise SettingError(f"{param('folder')} must be a folder of this machine, got '{folder}'")
     return Folder(folder)
 
 
@@ -148,7 +148,7 @@ class _Memory:
           UnavailableError: another thread holds it.
         """
         if os.getpid() != self._process:
-            raise InputError(
+            raise SettingError(
                 "a series in memory stays in the process that opened it, and this one was forked; "
                 f"give {param('folder')}"
             )
@@ -228,7 +228,7 @@ class SeriesWindow:
           ValueError: the key has served a run.
         """
         if encrypt and folder is None:
-            raise InputError(
+            raise SettingError(
                 f"{param('encrypt_intermediates')}: a series in memory has nothing to encrypt; give {param('folder')}"
             )
         plan = plan_series(config)
@@ -381,17 +381,17 @@ class SeriesWindow:
           InputError: as `run`, but for the pairs.
         """
         if kinds and snapshot.state.kinds and kinds != snapshot.state.kinds:
-            raise InputError(OTHER_KINDS)
+            raise DataError(OTHER_KINDS)
         self._check_known(kinds)
         if night <= snapshot.state.night:
             return
         self._check_open(snapshot)
         if night > self.plan.config.nights:
-            raise InputError(
+            raise StoreError(
                 f"all {self.plan.config.nights} nights of the series are made; open the next one"
             )
         if night != snapshot.state.night + 1:
-            raise InputError(
+            raise StoreError(
                 f"{param('night')}: night {self.plan.config.name_of(snapshot.state.night + 1)} comes next; "
                 "nights are made in their order, each of them, also where nothing came"
             )
@@ -403,7 +403,7 @@ class SeriesWindow:
           InputError: the night was made before states could be in parts.
         """
         if len(snapshot.digests[night - 1]) == _FIRST_DIGEST:
-            raise InputError(
+            raise StoreError(
                 f"{param('night')} {self.plan.config.name_of(night)} is out, and was made before nights could be made "
                 "on an engine: only one process can compare its pairs, so give it without an engine "
                 f"({param('runner')})"
@@ -416,7 +416,7 @@ class SeriesWindow:
           InputError: the digests differ.
         """
         if not hmac.compare_digest(digest, snapshot.digests[night - 1]):
-            raise InputError(
+            raise StoreError(
                 f"{param('night')} {self.plan.config.name_of(night)} is out, and was made from "
                 "other pairs; nothing was read into the series"
             )
@@ -468,7 +468,7 @@ class SeriesWindow:
 
     def _check_known(self, kinds: bytes) -> None:
         if kinds and len(self.known) and list(kinds_of(kinds).item) != self.settings["known_kinds"]:
-            raise InputError(
+            raise DataError(
                 f"items are of another type than the known ones ({', '.join(self.settings['known_kinds'])}), which "
                 f"would not be recognised; open the series with {param('item_type')} as the input has it"
             )
@@ -480,21 +480,21 @@ class SeriesWindow:
           InputError: naming the folder.
         """
         if self.store is not None and "output" in self.settings and not self.store.opened:
-            raise InputError(
+            raise StoreError(
                 f"{param('folder')}: the opening of this series was cut short; give dpbeam series open again"
             )
 
     def _check_open(self, snapshot: Snapshot) -> None:
         self.check_paid()
         if snapshot.closed:
-            raise InputError(
+            raise StoreError(
                 "the series is closed; open another one, with what this one released as known items"
             )
         now = _made_with(self.plan)
         before = now if self.store is None else self.store.settings["made_with"]
         for name, value in now.items():
             if before.get(name) != value:
-                raise InputError(
+                raise StoreError(
                     f"{param('folder')}: the series was opened with another {name}; go on with the "
                     "software that opened it, or close it: a late item must get what it would have got from the start"
                 )

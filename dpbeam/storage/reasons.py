@@ -32,9 +32,9 @@ def is_passing(error: BaseException) -> bool:
     return getattr(error, "errno", None) in (UNAVAILABLE, errno.ENOSPC, errno.EDQUOT)
 
 
-def refusal(message: str, error: BaseException) -> InputError | UnavailableError:
+def refusal(kind: type[InputError], message: str, error: BaseException) -> InputError | UnavailableError:
     """What to raise for an I/O error that the message tells: it says whether the same command may go well later."""
-    return UnavailableError(message) if is_passing(error) else InputError(message)
+    return UnavailableError(message) if is_passing(error) else kind(message)
 
 
 def missing_filesystem(path: str) -> str | None:

@@ -19,7 +19,7 @@ from dpbeam.accounting.events import ComposedEvent, Event, PeelingEvent, PureEve
 from dpbeam.accounting.search import largest_fitting
 from dpbeam.counts.gathered import NO_ITEMS, public_domain
 from dpbeam.counts.noisy_counts import CORRELATED, GAUSSIAN, LAPLACE, NoisyCounts
-from dpbeam.errors import InputError, param
+from dpbeam.errors import SettingError, param
 from dpbeam.selection.config import MAX_ITEMS_PER_USER, SelectionConfig
 from dpbeam.selection.domain import DEFAULT_SELECTOR
 from dpbeam.selection.plan import SelectionPlan, make_plan
@@ -119,7 +119,7 @@ def _rank(stages: _Stages) -> TopKPlan:
         epsilon, delta = (math.fsum(values) * _DOWN for values in zip(*others))
     sigma = sigma_beside(paid, epsilon, delta)
     if sigma is None:
-        raise InputError(_NOTHING_LEFT)
+        raise SettingError(_NOTHING_LEFT)
     rounds = [spec.round for spec in selection.event.noises()] if selection is not None else []
     mechanism = GaussRank.calibrate(config.k, sigma, max(rounds, default=0) + 1)
     event = ComposedEvent("gaussian", (*paid, *mechanism.events), epsilon=epsilon, label="top-k")
@@ -225,48 +225,50 @@ def _calibrated(config: TopKConfig, epsilon: float, delta: float) -> Mechanism:
 
 def _resolved(config: TopKConfig) -> TopKConfig:
     if config.mechanism not in MECHANISMS:
-        raise InputError(
+        raise SettingError(
             f"{param('mechanism')} must be one of {', '.join(MECHANISMS)}, got {config.mechanism!r}"
         )
     _check_budget(config)
     if not 1 <= config.k <= MAX_K:
-        raise InputError(f"{param('k')} must be an integer from 1 to {MAX_K}, got {config.k}")
+        raise SettingError(f"{param('k')} must be an integer from 1 to {MAX_K}, got {config.k}")
     if config.mechanism == LimitedDomain.name:
         config = _resolved_limited(config)
     elif config.kbar is not None:
-        raise InputError(f"{param('kbar')} applies to {param('mechanism')}=limited-domain alone")
+        raise SettingError(f"{param('kbar')} applies to {param('mechanism')}=limited-domain alone")
     elif config.max_items_per_user is not None:
-        raise InputError(
+        raise SettingError(
             f"{param('max_items_per_user')} applies to a selection, and to {param('mechanism')}=limited-domain, alone"
         )
     if config.beta is not None and not 0 < config.beta < 1:
-        raise InputError(f"{param('beta')} must lie strictly between 0 and 1, got {config.beta}")
+        raise SettingError(f"{param('beta')} must lie strictly between 0 and 1, got {config.beta}")
     if config.selects:
         selection = config.selection or SelectionConfig(config.epsilon, config.delta, method=DEFAULT_SELECTOR)
         if selection.noisy_counts:
-            raise InputError("noisy_counts is none of the settings of a domain's selection, which shows none")
+            raise SettingError(
+                "noisy_counts is none of the settings of a domain's selection, which shows none"
+            )
         config = replace(config, selection=selection)
         config = replace(
             config, selector_share=value_or(config.selector_share, default_share(config.mechanism, config.k))
         )
     elif config.selector_share is not None:
-        raise InputError(
+        raise SettingError(
             f"{param('selector_share')} needs a selection stage: drop it, or {param('domain')}, limited-domain"
         )
     elif config.selection is not None:
-        raise InputError(
+        raise SettingError(
             f"there is no selection stage: drop the settings of one, or {param('domain')}, limited-domain"
         )
     if config.noisy_counts:
         config = replace(config, noisy_count_share=value_or(config.noisy_count_share, _DEFAULT_COUNT_SHARE))
     elif config.noisy_count_share is not None:
-        raise InputError(f"{param('noisy_count_share')} needs {param('noisy_counts')}")
+        raise SettingError(f"{param('noisy_count_share')} needs {param('noisy_counts')}")
     for name in ("selector_share", "noisy_count_share"):
         share = getattr(config, name)
         if share is not None:
             check_share(name, share)
     if (config.selector_share or 0) + (config.noisy_count_share or 0) >= 1:
-        raise InputError(_NOTHING_LEFT)
+        raise SettingError(_NOTHING_LEFT)
     return config
 
 
@@ -289,17 +291,17 @@ def _check_budget(config: TopKConfig) -> None:
 
 def _resolved_limited(config: TopKConfig) -> TopKConfig:
     if config.public_domain:
-        raise InputError(
+        raise SettingError(
             f"{param('mechanism')}=limited-domain is for an unknown domain: use another mechanism with "
             f"{param('domain')}"
         )
     if config.kbar is not None and config.kbar != 0 and config.kbar < config.k:
-        raise InputError(
+        raise SettingError(
             f"{param('kbar')} must be 0 (all) or at least {param('k')} ({config.k}), got {config.kbar}"
         )
     largest = config.max_items_per_user
     if largest is not None and not 1 <= largest <= MAX_ITEMS_PER_USER:
-        raise InputError(
+        raise SettingError(
             f"{param('max_items_per_user')} must be an integer from 1 to {MAX_ITEMS_PER_USER}, got {largest}"
         )
     if config.kbar is None:

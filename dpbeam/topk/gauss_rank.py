@@ -33,7 +33,7 @@ from dpbeam.accounting.peeling_gdp import gdp_epsilon0
 from dpbeam.counts.histogram import check_histogram, check_k, largest_positions
 from dpbeam.counts.items_per_user import BIAS, HISTOGRAM_SHARE, clip_losses
 from dpbeam.engine.program import Keys
-from dpbeam.errors import InputError, param
+from dpbeam.errors import DataError, param
 from dpbeam.kernels.grid import NORM_UNITS
 from dpbeam.randomness import RunKey
 from dpbeam.topk.peeling import cdp_peel
@@ -157,7 +157,7 @@ class GaussRank:
             return weights
         units = 2 * centred_units(len(counts))
         if counts.max(initial=0) > _LARGEST_SUM // units:
-            raise InputError(
+            raise DataError(
                 f"{param('mechanism')}=gauss-rank takes counts up to {_LARGEST_SUM // units:,} where there are "
                 f"{len(counts):,} items; take another one"
             )

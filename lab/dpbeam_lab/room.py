@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 
-from dpbeam.errors import InputError
+from dpbeam.errors import SetupError
 from dpbeam.room import available_memory, nearest_folder
 
 
@@ -22,7 +22,7 @@ def check_disk(what: str, needed: float, folder: str) -> None:
     folder = nearest_folder(folder)
     free = shutil.disk_usage(folder).free
     if needed > free:
-        raise InputError(
+        raise SetupError(
             f"{what}: needs about {_size_text(needed)} in '{folder}', where {_size_text(free)} are free"
         )
 
@@ -31,7 +31,7 @@ def check_memory(what: str, needed: float) -> None:
     """Refuse what this machine's memory does not hold; arguments and error as of `check_disk`."""
     free = available_memory()
     if needed > free:
-        raise InputError(
+        raise SetupError(
             f"{what}: needs about {_size_text(needed)} of memory, where {_size_text(free)} are available"
         )
 

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from dpbeam.errors import InputError
+from dpbeam.errors import SettingError, StoreError
 from dpbeam.io.files import write_atomically
 from dpbeam.io.new_files import NewFile, check_prefix
 from dpbeam.storage import FileSystems
@@ -94,7 +94,7 @@ def shard_paths(prefix: str, shards: int, format: str, *, overwrite: bool) -> li
     check_prefix(prefix)
     existing = FileSystems.list_prefix(f"{prefix}-")
     if existing and not overwrite:
-        raise InputError(
+        raise StoreError(
             f"--output: '{existing[0]}' exists; pass --overwrite to replace it, or another prefix"
         )
     paths = [f"{prefix}-{shard:05d}-of-{shards:05d}.{format}" for shard in range(shards)]
@@ -138,7 +138,7 @@ def _check(
     )
     check_ranges(ranges, format, FORMATS)
     if not (np.isfinite(mean) and 0 < mean <= _MOST / users):
-        raise InputError(f"--mean_items_per_user: must be positive and give at most 2^53 rows, got {mean}")
+        raise SettingError(f"--mean_items_per_user: must be positive and give at most 2^53 rows, got {mean}")
 
 
 def check_ranges(
@@ -147,9 +147,9 @@ def check_ranges(
     """Refuse a value of a flag, (flag, value, least, most), and a format. Raises InputError."""
     for flag, value, low, high in ranges:
         if not low <= value <= high:
-            raise InputError(f"{flag}: must be from {low} to {high}, got {value}")
+            raise SettingError(f"{flag}: must be from {low} to {high}, got {value}")
     if format not in formats:
-        raise InputError(f"--output_format: expected one of {', '.join(formats)}, got '{format}'")
+        raise SettingError(f"--output_format: expected one of {', '.join(formats)}, got '{format}'")
 
 
 def _draw(

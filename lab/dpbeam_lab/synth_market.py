@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from dpbeam.errors import InputError
+from dpbeam.errors import SettingError
 from dpbeam.io.files import write_atomically
 from dpbeam.io.new_files import NewFile
 from dpbeam_lab.room import check_disk
@@ -59,7 +59,7 @@ def write_market(
     check_ranges(ranges, format, FORMATS)
     for flag, share in (("--filled", filled), ("--supply_share", supply_share)):
         if not 0 < share <= 1:
-            raise InputError(f"{flag}: must lie in (0, 1], got {share}")
+            raise SettingError(f"{flag}: must lie in (0, 1], got {share}")
     paths = shard_paths(prefix, shards, format, overwrite=overwrite)
     check_disk("--agents", agents * resources * filled * 7, os.path.dirname(prefix))
     supply_file = NewFile(f"{prefix}.supplies.yaml", "--output")

@@ -63,7 +63,10 @@ class TestEnds:
             (OSError(28, "SECRET"), "OSError; the run's stderr says more"),
             (KeyboardInterrupt(), "interrupted"),
             (ValueError("dpbeam.errors.InputError: SECRET.csv:3: bad"), f"the input {WHY}"),
-            (ValueError("InputError: --item_column: SECRET.csv has no"), f"--item_column {WHY}"),
+            (
+                ValueError("Trace:\ndpbeam.errors.DataError: --item_column: SECRET.csv has no"),
+                f"--item_column {WHY}",
+            ),
         ],
     )
     def test_a_run_that_fails(self, error, told, place, monkeypatch, fields):

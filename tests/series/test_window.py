@@ -142,7 +142,7 @@ def test_a_forked_process_makes_no_night_beside_this_one(tmp_path, stored):
     with window.alone() if stored else contextlib.nullcontext():
         told = [in_fork(call) for call in calls]
     expected = (
-        "is under way" if stored else "InputError: a series in memory stays in the process that opened it"
+        "is under way" if stored else "SettingError: a series in memory stays in the process that opened it"
     )
     assert [expected in text for text in told] == [True] * 3, told
     run(window, 1)

@@ -35,7 +35,7 @@ from dpbeam.budget.account import (
 from dpbeam.budget.charges import charge_of
 from dpbeam.budget.periods import Days
 from dpbeam.engine.beam.store import RunStore
-from dpbeam.errors import InputError
+from dpbeam.errors import BudgetError, InputError, SettingError, SetupError
 from dpbeam.storage.processes import PIPELINE
 
 if TYPE_CHECKING:  # SQLAlchemy, which only runs with an account need
@@ -48,7 +48,7 @@ def _in_python() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise InputError(f"budget needs {error.name} on the workers; install dpbeam[budget]") from None
+        raise SetupError(f"budget needs {error.name} on the workers; install dpbeam[budget]") from None
     except InputError as error:
         raise type(error)(str(error).removeprefix("--")) from None
 
@@ -82,7 +82,7 @@ class PipelineCharge:
             from dpbeam.budget.store import check_name, checked_url
 
             if checked_url(self.url).password is not None:
-                raise InputError(
+                raise SettingError(
                     "budget: the URL holds a password, and would lie with it in the job: leave it out, and give it to "
                     "the workers in PGPASSWORD or ~/.pgpass"
                 )
@@ -120,12 +120,12 @@ class PipelineCharge:
         path = release.holder.get(PIPELINE_FOLDER)
         going_on = path is not None and RunStore(str(path)).has_key
         if release.state == COMMITTED:
-            raise InputError(
+            raise BudgetError(
                 f"release_id: '{self.release_id}' of dataset '{self.dataset}' is out already, since {release.last.at}; "
                 "nothing is charged and nothing is drawn again"
             )
         if release.state == PUBLISHING and not going_on:
-            raise InputError(
+            raise BudgetError(
                 f"release_id: a job let a part of '{self.release_id}' leave and died, and its folder '{path}' is gone: "
                 "another job would draw other noise for what may have been seen; its budget stays spent, take another "
                 "release id"

@@ -9,7 +9,7 @@ from typing import Any
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.release import STARTED_FORMAT, Release
 from dpbeam.engine.beam.store import RunStore
-from dpbeam.errors import InputError
+from dpbeam.errors import StoreError
 from dpbeam.storage import FileSystems
 from dpbeam.storage.files import NotOnceError
 
@@ -39,7 +39,7 @@ class LedgerFile:
         if self.is_there and not (
             store.exists(_TEXT) and FileSystems.read(self.path) == store.read_bytes(_TEXT)
         ):
-            raise InputError(f"ledger: '{self.path}' exists; name another file, or remove it")
+            raise StoreError(f"ledger: '{self.path}' exists; name another file, or remove it")
 
     def begin(self, store: RunStore) -> None:
         """Remember when the run began."""
@@ -70,7 +70,7 @@ class LedgerFile:
         store.write_once(_TEXT, ledger.to_json().encode())
         text = store.read_bytes(_TEXT)
         if not self._put_once(text):
-            raise InputError(f"ledger: '{self.path}' has appeared during the run; it is not this run's")
+            raise StoreError(f"ledger: '{self.path}' has appeared during the run; it is not this run's")
 
     def _put_once(self, data: bytes) -> bool:
         """Whether the file holds these data, whole: it is made, unless it is there."""

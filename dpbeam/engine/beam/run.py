@@ -19,7 +19,7 @@ from dpbeam.engine.beam.run_folder import in_run
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.engine.binding import OTHER_DATA
 from dpbeam.engine.program import Keys, Program, check_trips, replies_by_link
-from dpbeam.errors import InputError
+from dpbeam.errors import StoreError
 from dpbeam.kernels.relays import Relays
 
 _loaded: dict[tuple[str, str], Program] = {}
@@ -34,7 +34,7 @@ def bind_settings(store: RunStore, what: str, settings: object) -> None:
       InputError: it is bound to others.
     """
     if not store.bind(what, hashlib.sha256(repr(settings).encode()).digest()):
-        raise InputError(OTHER_DATA)
+        raise StoreError(OTHER_DATA)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from dpbeam.engine.beam.ledger_file import LedgerFile
 from dpbeam.engine.beam.receipts import check_receipts
 from dpbeam.engine.beam.store import RunStore, key_file, remove_run
 from dpbeam.engine.binding import OTHER_DATA
-from dpbeam.errors import InputError
+from dpbeam.errors import BudgetError, StoreError
 from dpbeam.randomness import RunKey
 from dpbeam.storage import FileSystems
 from dpbeam.storage.processes import PIPELINE, Owner
@@ -136,7 +136,7 @@ class Terms:
             return path
         reserved = self.charge.reserve(path)
         if self.held is not None and reserved != path:
-            raise InputError(
+            raise BudgetError(
                 f"release_id: '{self.charge.release_id}' was begun in the folder '{reserved}': drop run, and the "
                 "pipeline goes on with that one"
             )
@@ -205,7 +205,7 @@ class _MakeFolder(beam.DoFn):
             store.write_once(owner.KEY, key_file(key))
         for place, digest in self._bound.items():
             if not store.bind(place, digest):
-                raise InputError(OTHER_DATA)
+                raise StoreError(OTHER_DATA)
         for file, data in self._files.items():
             store.write_bytes(file, data)
         if here:

@@ -23,7 +23,7 @@ from dpbeam.disk import BEING_WRITTEN, naming_file
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.receipts import check_receipts
 from dpbeam.engine.seal import Seal, unwrap, wrap
-from dpbeam.errors import InputError, UnavailableError, complain
+from dpbeam.errors import InputError, StoreError, UnavailableError, complain
 from dpbeam.kernels.columns import Columns, Encodable, decode, encode
 from dpbeam.kernels.kept import KeptItems
 from dpbeam.randomness import Once, RunKey
@@ -373,7 +373,7 @@ class RunFolder:
           InputError: it is no run's folder, or its process lives (`leave` says that it is done with it).
         """
         if owner.state_of(path) == "alive":
-            raise InputError(f"'{path}' is the private folder of a run that is still going")
+            raise StoreError(f"'{path}' is the private folder of a run that is still going")
         folder = cls.__new__(cls)
         folder._once, folder._rows = Once(), None
         folder.path, folder.store = path, RunStore(path, encrypted=encrypted, durable=durable)
@@ -382,7 +382,7 @@ class RunFolder:
         except InputError:
             raise
         except (OSError, ValueError):
-            raise InputError(f"'{path}' is not the private folder of a run") from None
+            raise StoreError(f"'{path}' is not the private folder of a run") from None
         owner.mark(path)  # it is this process's now
         return folder
 

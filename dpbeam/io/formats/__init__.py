@@ -9,7 +9,7 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from dpbeam.errors import InputError
+from dpbeam.errors import SettingError
 from dpbeam.io.paths import (
     check_no_folder,
     in_folder_of_store,
@@ -55,7 +55,7 @@ def names() -> tuple[str, ...]:
 def find(name: str) -> Format:
     """The format of a name. Raises InputError if there is none."""
     if name not in names():
-        raise InputError(f"--input_format: expected one of {', '.join(names())}, got '{name}'")
+        raise SettingError(f"--input_format: expected one of {', '.join(names())}, got '{name}'")
     form: Format = load(_installed()[name])()
     return form
 
@@ -80,11 +80,11 @@ def infer_format(patterns: Sequence[str], flag: str = "--input") -> str:
         for path in [pattern] if format_of(pattern) else _files_or_none(pattern, flag) or [pattern]:
             format = format_of(path)
             if format is None:
-                raise InputError(f"{flag}: cannot tell the format of '{path}'; pass --input_format")
+                raise SettingError(f"{flag}: cannot tell the format of '{path}'; pass --input_format")
             example.setdefault(format, path)
     if len(example) > 1:
         one, two = list(example.items())[:2]
-        raise InputError(
+        raise SettingError(
             f"{flag}: '{one[1]}' is {one[0]} and '{two[1]}' is {two[0]}; one job reads one format, "
             "or pass --input_format"
         )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 
-from dpbeam.errors import InputError, UnavailableError
+from dpbeam.errors import DataError, InputError, UnavailableError
 from dpbeam.io.formats.base import Format, Look, Piece
 from dpbeam.io.rows import Counts, Rows, check_types, schema_types
 from dpbeam.io.streams import open_input
@@ -105,7 +105,7 @@ def _reading(path: str) -> Iterator[None]:
             problem = "is compressed in a way that is not read here; write it with null, deflate, snappy or zstandard"
         else:
             problem = "damaged Avro file, or cut off"
-        raise InputError(f"{path}: {problem}") from None
+        raise DataError(f"{path}: {problem}") from None
 
 
 def _schema(writer: Any) -> pa.Schema:

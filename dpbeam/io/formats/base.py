@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO
 
-from dpbeam.errors import InputError, advice
+from dpbeam.errors import DataError, InputError, SetupError, advice
 from dpbeam.io.paths import COMPRESSIONS, compression_of
 from dpbeam.io.streams import ByteSource, open_input
 
@@ -171,20 +171,20 @@ class Format(ABC):
             for name in self.modules:
                 importlib.import_module(name)
         except ImportError as error:
-            raise InputError(
+            raise SetupError(
                 f"--input_format: {self.name} needs the package {error.name}: pip install 'dpbeam[{self.extra}]'"
             ) from None
 
     def check_file(self, path: str, size: int) -> None:
         """Refuse a file by its name and size. Raises InputError."""
         if compression_of(path) and not self.compressible:
-            raise InputError(f"{path}: {self.why_not_compressed}")
+            raise DataError(f"{path}: {self.why_not_compressed}")
         if not size and self.lacks:
             raise self.no_header(path)
 
     def no_header(self, path: str) -> InputError:
         """The error for a file without a byte, or without a line, where the format needs them."""
-        return InputError(
+        return DataError(
             f"{path}: an empty file, without even a {self.lacks}; remove it{advice(', or leave it out of --input')}"
         )
 
@@ -197,13 +197,13 @@ class Format(ABC):
         others = [format for format in formats if format.magic and head.startswith(format.magic)]
         if others:
             names = " or ".join(format.name for format in others)
-            raise InputError(
+            raise DataError(
                 f"{path}: is {others[0].title} file, not {self.name}{advice(f'; pass --input_format={names}')}"
             )
         for compression in COMPRESSIONS:
             if compression.begins(head):
-                raise InputError(
+                raise DataError(
                     f"{path}: is a {compression.name} file, not {self.name}; name it .{compression.suffix}"
                 )
         if head and self.magic:
-            raise InputError(f"{path}: is not {self.title} file: it does not begin like one")
+            raise DataError(f"{path}: is not {self.title} file: it does not begin like one")

@@ -17,7 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlsplit
 
-from dpbeam.errors import InputError
+from dpbeam.errors import DataError
 from dpbeam.io.formats.base import Format, Look, Piece
 from dpbeam.io.lines import CHUNK_BYTES
 from dpbeam.io.rows import FILTERED_PAGES, Counts, Documents, Rows
@@ -98,7 +98,7 @@ class _Crawl(Format):
                 documents.add(where, text, user_of(_uri(record)) if user_of else None)
             except _BadPageError as error:
                 if spec.on_bad_row == "error":
-                    raise InputError(
+                    raise DataError(
                         f"{where}: {error}; pass --on_bad_row=skip to leave such pages out"
                     ) from None
                 counts[BAD_ROWS] += 1
@@ -182,7 +182,7 @@ def _records(path: str, file: BinaryIO) -> Iterator[tuple[int, _Record]]:
         headers = _headers(head)
         length = headers.get("content-length", "")
         if not re.fullmatch("[0-9]{1,18}", length, re.ASCII):
-            raise InputError(f"{path}: not a whole WARC file: no record begins after record {number}")
+            raise DataError(f"{path}: not a whole WARC file: no record begins after record {number}")
         number += 1
         block = None
         if int(length) <= MAX_PAGE_BYTES:
@@ -191,7 +191,7 @@ def _records(path: str, file: BinaryIO) -> Iterator[tuple[int, _Record]]:
         else:
             whole = ahead.skip(int(length))
         if not whole or ahead.take(len(_END)) != _END:
-            raise InputError(
+            raise DataError(
                 f"{path}: not a whole WARC file: record {number} is cut off, or longer than it says"
             )
         yield number, _Record(headers, block)

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from dpbeam.errors import InputError, advice
+from dpbeam.errors import DataError, advice
 from dpbeam.io.formats.base import Format, Look, Piece
 from dpbeam.io.lines import Chunk, chunks, count_lines
 from dpbeam.io.rows import NOT_UTF_8, Counts, Rows, refuse_row
@@ -231,7 +231,7 @@ def _joined(lines: Iterator[Chunk], limit: int) -> Iterator[_Records]:
         raise _unended(rest)
 
 
-class _UnendedError(InputError):
+class _UnendedError(DataError):
     """A quoted value that does not end."""
 
 
@@ -257,18 +257,18 @@ def _parse(records: _Records, header: list[str], spec: InputSpec, counts: Counts
         table = pacsv.read_csv(text, **_options(spec, form, handler, header, max(text.size, 1 << 10)))
     except pa.ArrowInvalid:
         if not handler.numbers:
-            raise InputError(f"{records.chunk.path}: malformed {form.name.upper()}") from None
+            raise DataError(f"{records.chunk.path}: malformed {form.name.upper()}") from None
         where, (fields, expected) = good.where(handler.numbers[-1] - 1), handler.fields
         problem = f"malformed row: {fields} fields where the header has {expected}"
-        raise InputError(f"{where}: {problem}; {spec.fix_row}") from None
+        raise DataError(f"{where}: {problem}; {spec.fix_row}") from None
     if table.num_rows + len(handler.numbers) != len(good):
-        raise InputError(f"{records.chunk.path}: malformed {form.name.upper()}: lines and rows do not agree")
+        raise DataError(f"{records.chunk.path}: malformed {form.name.upper()}: lines and rows do not agree")
     bad = np.asarray(handler.numbers, np.int64) - 1
     if spec.csv_multiline and len(bad):
         several = bad[good.keep(bad).count(_NEWLINE) > 1]
         if len(several):
             where = good.where(int(several[0]))
-            raise InputError(f"{where}: malformed row of several lines; fix the file")
+            raise DataError(f"{where}: malformed row of several lines; fix the file")
     counts[BAD_ROWS] += len(bad)
     good = good.keep(np.delete(np.arange(len(good)), bad))
     return _rows(table.combine_chunks(), good, spec, counts)
@@ -279,7 +279,7 @@ def _well_formed(records: _Records, spec: InputSpec, counts: Counts, form: _Deli
     quotes = records.count(_QUOTE)
     if form.quoted and (quotes & 1).any():
         first = int((quotes & 1).argmax())
-        raise InputError(
+        raise DataError(
             f"{records.where(first)}: {_UNEVEN}; fix the line"
             + advice(", or pass --csv_multiline if values hold line breaks")
         )
@@ -302,7 +302,7 @@ def _drop(
         return records
     several = bad[records.keep(bad).count(_NEWLINE) > 1]
     if len(several):
-        raise InputError(f"{records.where(int(several[0]))}: {problem}; fix the file")
+        raise DataError(f"{records.where(int(several[0]))}: {problem}; fix the file")
     refuse_row(spec, records.where(int(bad[0])), problem)
     counts[BAD_ROWS] += len(bad)
     return records.keep(np.delete(np.arange(len(records)), bad))
@@ -391,7 +391,7 @@ def read_header(path: str, spec: InputSpec, form: _Delimited) -> list[str]:
         line = first.values()[0].as_py().decode(errors="backslashreplace")
         header = form.fields(line.removesuffix("\n").removesuffix("\r"), spec)
     except (_UnendedError, csv.Error):
-        raise InputError(f"{path}: its header cannot be read; is it {form.name} in UTF-8?") from None
+        raise DataError(f"{path}: its header cannot be read; is it {form.name} in UTF-8?") from None
     _check_header(path, header, spec, form)
     return header
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpbeam.errors import InputError
+from dpbeam.errors import DataError, SettingError
 from dpbeam.io.formats.table import Live, TableFormat
 from dpbeam.io.paths import local_path
 from dpbeam.io.tables import Column
@@ -28,7 +28,7 @@ class Iceberg(TableFormat):
         if version is None:
             snapshot = table.current_snapshot()
         elif (snapshot := table.snapshot_by_id(version)) is None:
-            raise InputError(f"--table_version: {self.called(place)} has no such snapshot")
+            raise SettingError(f"--table_version: {self.called(place)} has no such snapshot")
         if snapshot is None:
             raise self.refused(place, "has no snapshot: nothing was written to it")
         scan = table.scan(snapshot_id=snapshot.snapshot_id)
@@ -50,7 +50,7 @@ class Iceberg(TableFormat):
             if "/" not in place and place.count(".") >= 2:
                 catalog, _, name = place.partition(".")
                 return load_catalog(catalog).load_table(name)
-        raise InputError(
+        raise DataError(
             f"--input: iceberg:{place}: its catalog knows which metadata is current; write {self.spelling}, or the "
             "path of that .metadata.json file"
         )

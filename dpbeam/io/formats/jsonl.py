@@ -18,7 +18,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from dpbeam.errors import InputError
+from dpbeam.errors import DataError
 from dpbeam.io.formats.base import Format, Look, Piece
 from dpbeam.io.lines import Chunk, chunks, count_lines
 from dpbeam.io.rows import NOT_UTF_8, Counts, Rows, refuse_row
@@ -133,7 +133,7 @@ class _Reader:
         try:
             problem = self._problem(line)
         except _MixedTypes as mixed:
-            raise InputError(f"{_where(chunk, number)}: {mixed}") from None
+            raise DataError(f"{_where(chunk, number)}: {mixed}") from None
         if problem is None:
             return True
         refuse_row(self._spec, _where(chunk, number), problem)
@@ -268,7 +268,7 @@ def _check_lines(path: str, start: bytes) -> None:
         what, fix = "JSON whose objects stand on several lines each", "jq -c ."
     else:
         return
-    raise InputError(f"{path}: is {what}, not JSON lines with an object on each; convert it, as {fix} does")
+    raise DataError(f"{path}: is {what}, not JSON lines with an object on each; convert it, as {fix} does")
 
 
 def _kinds(value: Any) -> set[str]:

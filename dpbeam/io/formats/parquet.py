@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpbeam.errors import InputError, advice
+from dpbeam.errors import DataError, advice
 from dpbeam.io.formats.base import Format, Look, Piece
 from dpbeam.io.rows import ROWS_PER_BATCH, Counts, Rows, check_types, schema_types
 from dpbeam.io.streams import open_input
@@ -88,7 +88,7 @@ class ParquetInput:
             self._file = pq.ParquetFile(file)
             schema = self._file.schema_arrow
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise InputError(f"{path}: {complaint(file, error)}") from None
+            raise DataError(f"{path}: {complaint(file, error)}") from None
         self.num_rows = self._file.metadata.num_rows
         self._stored = self._stored_names(schema)
         self._check_no_encryption()
@@ -111,7 +111,7 @@ class ParquetInput:
             return {name: name for name in wanted if type_at(schema, name) is not None}
         names = {int((field.metadata or {}).get(_FIELD_ID, -1)): field.name for field in schema}
         if -1 in names:
-            raise InputError(f"{self._path}: a column has no field id: such files of a table are not read")
+            raise DataError(f"{self._path}: a column has no field id: such files of a table are not read")
         return {name: names[ids[name]] for name in wanted if ids.get(name) in names}
 
     def _check_no_encryption(self) -> None:
@@ -132,7 +132,7 @@ class ParquetInput:
                 for _ in self._file.iter_batches(1, row_groups=[0], columns=[leaf], use_threads=False):
                     break
             except (pa.ArrowException, OSError):
-                raise InputError(f"{self._path}: column '{leaf}' is encrypted; {_DECRYPT}") from None
+                raise DataError(f"{self._path}: column '{leaf}' is encrypted; {_DECRYPT}") from None
 
     def _other_type(self, name: str) -> pa.DataType | None:
         """The type of a column that is not in the file; None where there is no such column."""
@@ -140,7 +140,7 @@ class ParquetInput:
         if column is None:
             return pa.string() if name in self._constants else None
         if column.always and name not in self._constants:
-            raise InputError(
+            raise DataError(
                 f"{self._path}: holds no values of column '{name}', which the table has elsewhere; this is not read"
             )
         return column.type
@@ -183,7 +183,7 @@ class ParquetInput:
                 for batch in file.iter_batches(size, row_groups=groups, columns=leaves, use_threads=False):
                     yield pa.Table.from_batches([batch])
         except (pa.ArrowException, OSError) as error:
-            raise InputError(f"{self._path}: {complaint(self._source, error)}") from None
+            raise DataError(f"{self._path}: {complaint(self._source, error)}") from None
 
     def _to_rows(self, table: pa.Table, first_row: int) -> Rows:
         spec = self._spec

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dpbeam.errors import InputError
+from dpbeam.errors import DataError, InputError, SettingError
 from dpbeam.io.formats.base import InputFile
 from dpbeam.io.formats.parquet import Parquet
 from dpbeam.io.tables import Column, Table
@@ -36,7 +36,7 @@ class TableFormat(Parquet):
     def find_files(self, spec: InputSpec, flag: str) -> tuple[InputSpec, list[InputFile]]:
         place, *more = (pattern.removeprefix(f"{self.name}:") for pattern in spec.patterns)
         if more:
-            raise InputError(f"--input: {self.name} is read from one table, got {len(spec.patterns)}")
+            raise SettingError(f"--input: {self.name} is read from one table, got {len(spec.patterns)}")
         version, columns, live = self.live(place, spec.table_version)
         files = sorted(InputFile(path, size, tuple(parts.items())) for path, size, parts in live)
         return replace(spec, table_version=version, table=Table(f"{self.name}:{place}", columns)), files
@@ -46,7 +46,7 @@ class TableFormat(Parquet):
         return f"the {self.title.partition(' ')[2]} table '{place}'"
 
     def refused(self, place: str, why: str) -> InputError:
-        return InputError(f"--input: {self.called(place)} {why}")
+        return DataError(f"--input: {self.called(place)} {why}")
 
     @contextmanager
     def asking(self, place: str, what: str) -> Iterator[None]:
@@ -55,4 +55,4 @@ class TableFormat(Parquet):
             yield
         except Exception as error:
             reason = str(error).partition("\n")[0]
-            raise InputError(f"--input: cannot {what} {self.called(place)}: {reason}") from None
+            raise DataError(f"--input: cannot {what} {self.called(place)}: {reason}") from None

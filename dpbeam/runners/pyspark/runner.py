@@ -14,7 +14,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
 from apache_beam.transforms import environments
 
-from dpbeam.errors import InputError
+from dpbeam.errors import SettingError, SetupError
 from dpbeam.runners.pyspark.session import open_session
 from dpbeam.runners.pyspark.stages import make_graph
 
@@ -56,12 +56,12 @@ class PySparkRunner(PipelineRunner):
           InputError: it holds what this runner does not do, or there is no such session; nothing has run.
         """
         if options.view_as(StandardOptions).streaming:
-            raise InputError("--runner=PySparkRunner: runs batch pipelines alone; drop --streaming")
+            raise SettingError("--runner=PySparkRunner: runs batch pipelines alone; drop --streaming")
         graph = make_graph(pipeline)
         try:
             from dpbeam.runners.pyspark.job import SparkJob
         except ImportError as error:
-            raise InputError(f"--runner=PySparkRunner: PySpark is not complete here: {error}") from None
+            raise SetupError(f"--runner=PySparkRunner: PySpark is not complete here: {error}") from None
         context = open_session(master_of(options), options.view_as(PySparkOptions).spark_conf or (), "dpbeam")
         return PySparkResult(
             SparkJob(context, graph, options_text(options), f"dpbeam-{secrets.token_hex(8)}")

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from dpbeam.errors import InputError
+from dpbeam.errors import SettingError, SetupError
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -45,7 +45,7 @@ def standing() -> SparkContext | None:
       InputError: it is one of Spark Connect.
     """
     if "SPARK_REMOTE" in os.environ or "SPARK_CONNECT_MODE_ENABLED" in os.environ:
-        raise InputError(_CONNECT)
+        raise SetupError(_CONNECT)
     if "pyspark" not in sys.modules and _SUBMITTED not in os.environ:
         return None
     from pyspark import SparkContext
@@ -84,23 +84,25 @@ def parse(settings: Sequence[str]) -> dict[str, str]:
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not (equals and key.startswith("spark.")):
-            raise InputError(f"--spark_conf must be spark.KEY=VALUE, got '{key}'")
+            raise SettingError(f"--spark_conf must be spark.KEY=VALUE, got '{key}'")
         if key == "spark.master":
-            raise InputError("--spark_conf: the master is --spark_master_url")
+            raise SettingError("--spark_conf: the master is --spark_master_url")
         by_key[key] = value
     return by_key
 
 
 def _check_same(context: SparkContext, master: str | None, wanted: dict[str, str]) -> None:
     if master is not None and context.master != master:
-        raise InputError(
+        raise SettingError(
             f"--spark_master_url: the session that stands here has the master {context.master}; drop the flag, or stop "
             "the session"
         )
     conf = context.getConf()
     other = next((key for key, value in wanted.items() if conf.get(key) != value), None)
     if other is not None:
-        raise InputError(f"--spark_conf: the session that stands here has another {other}; drop the setting")
+        raise SettingError(
+            f"--spark_conf: the session that stands here has another {other}; drop the setting"
+        )
 
 
 def _made(master: str, wanted: dict[str, str], name: str) -> SparkContext:

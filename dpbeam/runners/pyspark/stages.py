@@ -21,7 +21,7 @@ from apache_beam.runners.portability.fn_api_runner import translations
 from apache_beam.runners.portability.fn_api_runner.execution import WindowGroupingBuffer
 from apache_beam.runners.worker import bundle_processor
 
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, SettingError
 
 IMPULSE = translations.IMPULSE_BUFFER
 GROUP, RESHUFFLE = "group", "reshuffle"
@@ -199,7 +199,7 @@ def check(pipeline: beam_runner_api_pb2.Pipeline) -> None:
 
 
 def _refused(step: str, why: str) -> InputError:
-    return InputError(f"--runner=PySparkRunner: the step '{step}' {why}, which this runner does not do")
+    return SettingError(f"--runner=PySparkRunner: the step '{step}' {why}, which this runner does not do")
 
 
 def _step_that_requires(pipeline: beam_runner_api_pb2.Pipeline, requirement: str) -> str:

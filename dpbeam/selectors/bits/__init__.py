@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from dpbeam.errors import InputError, constant, param
+from dpbeam.errors import SettingError, constant, param
 from dpbeam.selectors.base import (
     MANY_ITEMS,
     Advice,
@@ -48,13 +48,13 @@ class BitsSettings(Settings):
         from dpbeam.accounting.budget import split_amount
 
         if not 1 <= len(self.budget_split) <= MAX_SHARES:
-            raise InputError(
+            raise SettingError(
                 f"{constant('budget_split')} needs 1 to {MAX_SHARES} shares, got {len(self.budget_split)}"
             )
         split_amount(1.0, self.budget_split)
         if self.round_items is not None:
             if len(self.round_items) != len(self.budget_split):
-                raise InputError(
+                raise SettingError(
                     f"{constant('round_items')} needs one number a round, {len(self.budget_split)}, got "
                     f"{len(self.round_items)}"
                 )
@@ -89,7 +89,7 @@ class Bits(Selector):
         most = request.max_items or self.default_max_items
         items = tuple(int(n) for n in settings.round_items or (most,) * len(settings.budget_split))
         if asked not in (None, max(items)):
-            raise InputError(
+            raise SettingError(
                 f"{param('max_items_per_user')} ({asked}) and the largest of {constant('round_items')} ({max(items)}) "
                 "differ: drop one of them"
             )

@@ -19,7 +19,7 @@ from dpbeam.accounting.events import BernoulliEvent, ComposedEvent, WeightedBern
 from dpbeam.accounting.limits import half_limit_users
 from dpbeam.accounting.renyi import ORDERS, lowest, renyi_budget
 from dpbeam.accounting.tables import MAX_STEPS, NoTableError
-from dpbeam.errors import InputError, param
+from dpbeam.errors import SettingError, param
 
 _NOVEL_SHARES = (0.3, 0.4, 0.5)  # of delta, for what is set aside
 _GRIDS = (32, 16, 8, 4)  # steps of a table in a weight of 1, the first that keeps tables short
@@ -68,7 +68,7 @@ def calibrate_bits(
     text = f"{param('epsilon')} ({epsilon:g}) and {param('delta')} ({delta:g}) need"
     counts = 2 * half_limit_users(epsilon, delta)  # of the fastest release there is, about
     if counts > MAX_STEPS:
-        raise InputError(
+        raise SettingError(
             f"{text} noise over {counts:.3g} counts, more than the {MAX_STEPS} of a table; raise one of them"
         )
     if items == (1,):  # the best there is
@@ -81,7 +81,7 @@ def calibrate_bits(
     )
     budget, novel = slowest.amounts(order, share)
     if budget <= 0 or slowest.users(order, share) == math.inf:
-        raise InputError(f"{text} {slowest.refused or 'finer coins than there are'}; raise one of them")
+        raise SettingError(f"{text} {slowest.refused or 'finer coins than there are'}; raise one of them")
     parts = zip(split_amount(budget, shares), split_amount(novel, shares), items)
     alpha = float(ORDERS[order])
     rounds = tuple(_round(alpha, part, first, most, full) for part, first, most in parts)

@@ -6,7 +6,7 @@ import math
 from dataclasses import astuple, dataclass, replace
 
 from dpbeam.accounting.budget import check_share
-from dpbeam.errors import InputError, constant, param
+from dpbeam.errors import SettingError, constant, param
 from dpbeam.selectors.base import Request, Settings, filled_in, setting, value_or
 from dpbeam.selectors.gsu.presets import GSU_PRESETS, MAX_ROUNDS, GsuPreset
 
@@ -76,7 +76,7 @@ def preset_of(settings: GsuSettings) -> GsuPreset:
     if settings.gsu_fractions is not None:
         rounds = len(settings.gsu_fractions)
         if settings.rounds not in (None, rounds):
-            raise InputError(
+            raise SettingError(
                 f"{constant('rounds')} ({settings.rounds}) and the number of {constant('gsu_fractions')} ({rounds}) "
                 "differ"
             )
@@ -84,7 +84,7 @@ def preset_of(settings: GsuSettings) -> GsuPreset:
     name = f"gsu{value_or(settings.rounds, DEFAULT_ROUNDS)}"
     if name not in GSU_PRESETS:
         known = ", ".join(str(p.rounds) for p in GSU_PRESETS.values())
-        raise InputError(
+        raise SettingError(
             f"{constant('rounds')} must be one of {known}, or give {constant('gsu_fractions')}; got {settings.rounds}"
         )
     return GSU_PRESETS[name]
@@ -93,35 +93,37 @@ def preset_of(settings: GsuSettings) -> GsuPreset:
 def _check(settings: GsuSettings, delta: float) -> None:
     fractions = filled_in(settings.gsu_fractions)
     if not 1 <= len(fractions) <= MAX_ROUNDS:
-        raise InputError(f"{constant('gsu_fractions')} needs 1 to {MAX_ROUNDS} values, got {len(fractions)}")
+        raise SettingError(
+            f"{constant('gsu_fractions')} needs 1 to {MAX_ROUNDS} values, got {len(fractions)}"
+        )
     bad = [f for f in fractions if not (math.isfinite(f) and f > 0)]
     if bad or abs(math.fsum(fractions) - 1) > 1e-9:
-        raise InputError(f"{constant('gsu_fractions')} must be positive and sum to 1")
+        raise SettingError(f"{constant('gsu_fractions')} must be positive and sum to 1")
     for name in ("gsu_final_spending", "gsu_cap"):
         if not 0 < getattr(settings, name) <= 1:
-            raise InputError(
+            raise SettingError(
                 f"{constant(name)} must be a number above 0 and at most 1, got {getattr(settings, name)}"
             )
     share = filled_in(settings.gsu_delta_share)
     check_share("gsu_delta_share", share, constant)
     if not delta * (1 - share) < 0.5:
-        raise InputError(
+        raise SettingError(
             f"{param('delta')} ({delta:g}) leaves a threshold share of 1/2 or more, at which gsu says nothing; "
             f"lower it, or raise {constant('gsu_delta_share')}"
         )
     growth = filled_in(settings.gsu_growth)
     if not -100 <= growth <= 100:
-        raise InputError(f"{constant('gsu_growth')} must be a number from -100 to 100, got {growth}")
+        raise SettingError(f"{constant('gsu_growth')} must be a number from -100 to 100, got {growth}")
     constants = filled_in(settings.gsu_score_constants)
     if len(constants) != len(_SCORE_NAMES) or not all(map(math.isfinite, constants)):
-        raise InputError(
+        raise SettingError(
             f"{constant('gsu_score_constants')} needs the {len(_SCORE_NAMES)} numbers {','.join(_SCORE_NAMES)}"
         )
     a, a1, k1, kk, _, k2, _ = constants
     if k1 <= 0 or k2 <= 0:
-        raise InputError(f"{constant('gsu_score_constants')}: k1 and k2 must be above 0")
+        raise SettingError(f"{constant('gsu_score_constants')}: k1 and k2 must be above 0")
     if not math.isfinite(abs(a) + abs(a1)) or abs(math.log(k1)) + abs(kk) / 2 > _LOG_WIDTH:
-        raise InputError(
+        raise SettingError(
             f"{constant('gsu_score_constants')}: a + a1 (V - 1/2) must be finite for V from 0 to 1, and "
             "k1 exp(kk (V - 1/2)) between 1e-130 and 1e+130"
         )

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dpbeam.errors import InputError, constant, param
+from dpbeam.errors import SettingError, constant, param
 from dpbeam.selectors.base import (
     D0_TRIED,
     Calibration,
@@ -70,13 +70,13 @@ class _Rerouting(Selector):
         if degree is None:
             degree = min(_ADAPTIVE_DEGREE, max_items)
             if degree < MIN_ADAPTIVE_DEGREE:
-                raise InputError(
+                raise SettingError(
                     f"{param('max_items_per_user')} must be at least {MIN_ADAPTIVE_DEGREE} for "
                     f"{param('method')}={self.name}, got {degree}"
                 )
             request = replace(request, settings=replace(request.settings, max_adaptive_degree=degree))
         if degree > max_items:
-            raise InputError(
+            raise SettingError(
                 f"{constant('max_adaptive_degree')} ({degree}) must not exceed {param('max_items_per_user')} "
                 f"({max_items}): no user would hold so many items"
             )
@@ -127,7 +127,7 @@ class Mad2r(_Rerouting):
         request = with_split(super().resolve(request), _SPLITS)
         shares = request.settings.budget_split
         if len(shares) != 2:
-            raise InputError(f"{constant('budget_split')} of mad2r needs two shares, got {len(shares)}")
+            raise SettingError(f"{constant('budget_split')} of mad2r needs two shares, got {len(shares)}")
         return request
 
     def plan(self, request: Request) -> Calibration:
@@ -167,7 +167,7 @@ def _mad_round(settings: MadSettings, noise: Round, b_min: float, floor: int) ->
 
     tau = noise.threshold + settings.adaptive_excess * noise.noise.deviation
     if tau < 1.0:
-        raise InputError(
+        raise SettingError(
             f"{constant('adaptive_excess')}: MAD needs an adaptive threshold of at least 1, which is "
             f"{tau:.4g} at this epsilon "
             f"and delta; use {param('method')}=basic, or a larger {constant('adaptive_excess')}"

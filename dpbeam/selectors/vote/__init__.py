@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
-from dpbeam.errors import InputError, constant, param
+from dpbeam.errors import SettingError, constant, param
 from dpbeam.selectors.base import (
     FEW_ITEMS,
     FEW_RARE_ITEMS,
@@ -56,7 +56,7 @@ class Vote(Selector):
         if quota is None:
             quota = _noise(request).law.users_needed(_SURE) + request.min_users - 1
         if quota < request.min_users:
-            raise InputError(
+            raise SettingError(
                 f"{constant('vote_quota')} ({quota}) must be at least {param('min_users')} ({request.min_users}): an "
                 "item would pass on the votes that it needs"
             )
@@ -119,5 +119,5 @@ def _noise(request: Request) -> CountNoise:
         noise.law  # noqa: B018  (made here, and checked)
     except NoTableError as needed:
         budget = f"{param('epsilon')} ({request.epsilon:g}) and {param('delta')} ({request.delta:g})"
-        raise InputError(f"{budget} need {needed}; raise one of them") from None
+        raise SettingError(f"{budget} need {needed}; raise one of them") from None
     return noise

@@ -83,7 +83,7 @@ def _run(argv: Sequence[str]) -> int:
 
 def _from_ledger(path: str) -> dict:
     from dpbeam.accounting.ledger import Ledger
-    from dpbeam.errors import InputError, UnavailableError
+    from dpbeam.errors import DataError, InputError, UnavailableError
     from dpbeam.io.released import read_ledger_text
 
     try:
@@ -91,7 +91,7 @@ def _from_ledger(path: str) -> dict:
     except (InputError, UnavailableError) as error:
         raise type(error)(f"--ledger: {error}") from None
     except ValueError:
-        raise InputError(f"--ledger: '{path}' is not a ledger of dpbeam") from None
+        raise DataError(f"--ledger: '{path}' is not a ledger of dpbeam") from None
     budget = {"epsilon": ledger.epsilon, "delta": ledger.delta}
     d0 = ledger.parameters.get("max_items_per_user")
     return budget if d0 is None else {**budget, "max_items_per_user": d0}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from dpbeam.cli.flags import FlagParser, entry_point
-from dpbeam.errors import InputError
+from dpbeam.errors import SettingError
 from dpbeam.jobs.console import tell
 from dpbeam.jobs.options import FOLDER, READ, WRITTEN_PREFIX, Options, flag, switch
 from dpbeam_lab.cli.bar import counted
@@ -49,11 +49,11 @@ def make_parser() -> FlagParser[ExperimentOptions]:
 def main(options: ExperimentOptions) -> int:
     path = options.experiment
     if path is None:
-        raise InputError("an experiment file is required; see lab/docs/how-to/evaluate.md")
+        raise SettingError("an experiment file is required; see lab/docs/how-to/evaluate.md")
     if not options.dry_run:
         options.require("output")
     if options.jobs is not None and options.jobs < 1:
-        raise InputError(f"--jobs must be at least 1, got {options.jobs}")
+        raise SettingError(f"--jobs must be at least 1, got {options.jobs}")
     folder = options.data or os.environ.get(DATA_VARIABLE) or _DATA
     from dpbeam_lab.experiments.define import read_experiment
 

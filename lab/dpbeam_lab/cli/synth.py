@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpbeam.cli.flags import FlagParser, entry_point
-from dpbeam.errors import InputError
+from dpbeam.errors import SettingError
 from dpbeam.io.paths import local_path, scheme_of
 from dpbeam.jobs.options import WRITTEN_PREFIX, Options, flag, switch
 
@@ -49,11 +49,11 @@ def main(options: SynthOptions) -> int:
     market = of_market is not None
     for name in _PAIRS if market else ():
         if name in options.said:
-            raise InputError(f"--{name} is of pairs, --{of_market} of a market: drop one of them")
+            raise SettingError(f"--{name} is of pairs, --{of_market} of a market: drop one of them")
     options.require("output", *(("agents", "resources") if market else ("users", "items")))
     prefix = local_path(options.output, "--output")
     if scheme_of(prefix) is not None:
-        raise InputError(f"--output: '{prefix}' must be a prefix on this machine")
+        raise SettingError(f"--output: '{prefix}' must be a prefix on this machine")
     settings = {name: value for name, value in options.said.items() if name in _SETTINGS}
     if market:
         from dpbeam_lab.synth_market import write_market

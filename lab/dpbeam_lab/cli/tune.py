@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dpbeam.cli.flags import FlagParser, entry_point
-from dpbeam.errors import InputError
+from dpbeam.errors import SettingError
 from dpbeam.figures import format_of
 from dpbeam.io.new_files import NewFile
 from dpbeam.jobs.checks import check_budget, warn_of_budget, within_arithmetic
@@ -174,14 +174,16 @@ def _check(options: TuneOptions) -> None:
     if options.input is not None:
         for name in _MODEL:
             if name in options.said:
-                raise InputError(f"--{name} is of the model, which --input replaces: drop one of them")
+                raise SettingError(f"--{name} is of the model, which --input replaces: drop one of them")
     else:
         if options.users is None or options.mean_items_per_user is None:
-            raise InputError("--input, or --users and --mean_items_per_user of a model, is required")
+            raise SettingError("--input, or --users and --mean_items_per_user of a model, is required")
         if options.rare_items_per_user is not None and options.item_exponent is not None:
-            raise InputError("--rare_items_per_user gives the exponent of items: drop it, or --item_exponent")
+            raise SettingError(
+                "--rare_items_per_user gives the exponent of items: drop it, or --item_exponent"
+            )
         if options.as_model:
-            raise InputError("--as_model needs --input, to which the model is fitted")
+            raise SettingError("--as_model needs --input, to which the model is fitted")
     for name, low, high, integer in (
         ("users", 1, 1e9, True),
         ("repetitions", 1, 1000, True),
@@ -194,7 +196,7 @@ def _check(options: TuneOptions) -> None:
         if name in options.said:
             check_range(name, options.said[name], low, high, integer=integer)
     if options.aim not in AIMS:
-        raise InputError(f"--aim must be {' or '.join(AIMS)}, got {options.aim!r}")
+        raise SettingError(f"--aim must be {' or '.join(AIMS)}, got {options.aim!r}")
 
 
 def _check_files(options: TuneOptions) -> None:

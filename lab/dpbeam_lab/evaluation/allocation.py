@@ -25,7 +25,7 @@ import numpy as np
 from scipy.ndimage import gaussian_filter1d
 from scipy.special import ndtr
 
-from dpbeam.errors import InputError, param
+from dpbeam.errors import SettingError, param
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import UNITS
 from dpbeam.selectors.gsu.calibration import calibrate_gsu
@@ -118,7 +118,7 @@ def gaussian_family(sets: Csr, num_items: int, epsilon: float, delta: float, *, 
         return ndtr((weight - rho) / sigma)
 
     if (rho / sigma + _TAIL_SIGMAS) * _GRID_PER_SIGMA > _MOST_POINTS:
-        raise InputError(
+        raise SettingError(
             f"{param('epsilon')} ({epsilon:g}) leaves too little noise to compare with full knowledge; lower it"
         )
     curve = ReleaseCurve.tabulate(chance, rho + _TAIL_SIGMAS * sigma, sigma / _GRID_PER_SIGMA)

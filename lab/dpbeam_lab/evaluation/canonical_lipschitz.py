@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln
 
-from dpbeam.errors import InputError
+from dpbeam.errors import SettingError
 from dpbeam.topk.config import MAX_K
 from dpbeam.topk.joint import MAX_ENTRIES
 from dpbeam_lab.evaluation.data import HISTOGRAM, HistogramData, PairData, Repetition
@@ -48,7 +48,7 @@ class TopKSubset(Method):
         k = whole(settings, "k", 1, MAX_K)
         noise = settings.get("noise", _NOISES[0])
         if noise not in _NOISES:
-            raise InputError(f"noise must be one of {', '.join(_NOISES)}, got {noise!r}")
+            raise SettingError(f"noise must be one of {', '.join(_NOISES)}, got {noise!r}")
         return functools.partial(_chosen, k, epsilon, noise == _NOISES[0])
 
 
@@ -75,7 +75,7 @@ def subset_classes(descending: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarr
     """
     d = len(descending)
     if k * (d - k) > MAX_ENTRIES:
-        raise InputError(
+        raise SettingError(
             f"top-k-subset keeps k (d - k) classes: {k * (d - k)} is more than {MAX_ENTRIES:.0e}"
         )
     a, t = (grid.ravel() for grid in np.meshgrid(np.arange(k), np.arange(k + 1, d + 1), indexing="ij"))

@@ -15,7 +15,7 @@ import pyarrow as pa
 from dpbeam.accounting.peeling import peeling_epsilon0
 from dpbeam.counts.gathered import public_domain
 from dpbeam.engine.program import Keys
-from dpbeam.errors import InputError, naming_arguments
+from dpbeam.errors import SettingError, naming_arguments
 from dpbeam.hitting.config import FIRST_HIT, MAX_K, HittingSetPlan, largest_range, plan_hitting_set
 from dpbeam.hitting.cover import Choose, Cover, peel
 from dpbeam.hitting.family import HittingSetConfig
@@ -94,7 +94,7 @@ class HittingSetParts(Method):
             selection = plan.selection
             epsilon0 = _all_users(plan) if choices == ALL_USERS else _composed(plan)
         else:
-            raise InputError(f"choices must be {ALL_USERS}, {COMPOSED} or {PUBLISHED}, got {choices!r}")
+            raise SettingError(f"choices must be {ALL_USERS}, {COMPOSED} or {PUBLISHED}, got {choices!r}")
 
         def run(data: PairData, repetition: Repetition) -> Outcome:
             return _peeled(selection, k, epsilon0, data, repetition)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpbeam.errors import InputError
+from dpbeam.errors import DataError
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.pairs import offsets_of
 
@@ -53,7 +53,7 @@ def index_pairs(batches: Iterable[tuple[pa.Array, pa.Array]]) -> IndexedSets:
             chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
             column += [_encoded(chunk) for chunk in chunks]
     if not sum(map(len, columns[0])):
-        raise InputError("the input holds no (user, item) pair: nothing to evaluate")
+        raise DataError("the input holds no (user, item) pair: nothing to evaluate")
     (user, users), (item, items) = (_encode(column) for column in columns)
     pairs = np.unique((user.astype(np.uint64) << np.uint64(32)) | item.astype(np.uint64))
     links = (pairs & np.uint64(0xFFFFFFFF)).astype(np.int64)
@@ -65,7 +65,7 @@ def _encoded(chunk: pa.Array) -> pa.DictionaryArray:
     """A chunk as numbers and its distinct values, so that no more text than that is held; InputError on a null."""
     plain = chunk.dictionary_decode() if pa.types.is_dictionary(chunk.type) else chunk
     if plain.null_count:
-        raise InputError("users and items must not be null")
+        raise DataError("users and items must not be null")
     return plain.dictionary_encode()
 
 
@@ -84,6 +84,6 @@ def mask_of(indexed: IndexedSets, released: pa.Array) -> tuple[np.ndarray, int]:
     try:
         released = released.cast(kind).unique()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise InputError(f"released items are of type {released.type}, those of the input {kind}") from None
+        raise DataError(f"released items are of type {released.type}, those of the input {kind}") from None
     mask = pc.is_in(indexed.items, value_set=released).to_numpy(zero_copy_only=False)
     return mask, len(released) - int(mask.sum())

@@ -17,7 +17,7 @@ import numpy as np
 
 from dpbeam.engine.in_process import run_blocks
 from dpbeam.engine.program import Keys
-from dpbeam.errors import InputError, naming_arguments
+from dpbeam.errors import SettingError, naming_arguments
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selectors.base import check_range
@@ -143,7 +143,7 @@ def whole(settings: Mapping[str, Any], name: str, low: int, high: int) -> int:
       InputError: naming it.
     """
     if name not in settings:
-        raise InputError(f"{name} is missing")
+        raise SettingError(f"{name} is missing")
     with naming_arguments():
         check_range(name, settings[name], low, high, integer=True)
     return int(settings[name])

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from scipy.optimize import brentq, minimize_scalar
 
-from dpbeam.errors import InputError
+from dpbeam.errors import SettingError
 from dpbeam.kernels.canonical import encode_int64
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.pairs import offsets_of
@@ -171,9 +171,9 @@ class Model:
             ("items", 1 if self.items is None else self.items, 1, _MOST_ITEMS),
         ):
             if not low <= value <= high:
-                raise InputError(f"--{flag}: must be from {low:g} to {high:g}, got {value}")
+                raise SettingError(f"--{flag}: must be from {low:g} to {high:g}, got {value}")
         if self.users * self.mean_items_per_user > _MOST_PAIRS:
-            raise InputError(
+            raise SettingError(
                 f"--users times --mean_items_per_user: at most {_MOST_PAIRS:,} pairs are simulated, got "
                 f"{self.users * self.mean_items_per_user:,.0f}"
             )
@@ -260,7 +260,7 @@ class Model:
 
         most, least = (off(exponent) for exponent in _EXPONENTS)
         if not least <= 0 <= most or least == most:
-            raise InputError(
+            raise SettingError(
                 f"--rare_items_per_user: such a model's users hold {least + rare_items_per_user:.3g} to "
                 f"{most + rare_items_per_user:.3g} items of fewer than {RARE_USERS} users, got {rare_items_per_user:g}"
             )

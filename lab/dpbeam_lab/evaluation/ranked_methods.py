@@ -13,7 +13,7 @@ import pyarrow as pa
 from dpbeam.counts.gathered import public_domain
 from dpbeam.engine.in_process import output_batches, run_blocks, run_trips
 from dpbeam.engine.program import Keys, Program
-from dpbeam.errors import InputError, naming_arguments, template_of
+from dpbeam.errors import SettingError, naming_arguments, template_of
 from dpbeam.randomness import fingerprints
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.domain import DEFAULT_SELECTOR
@@ -85,7 +85,7 @@ class TopK(Method):
                 if config.mechanism == LimitedDomain.name and set(rest) <= {"max_items_per_user"}:
                     config = TopKConfig(epsilon, delta, **own, **rest)
                 elif rest or "selector" in settings:
-                    raise InputError(f"there is no selection stage: drop {', '.join([*rest, 'selector'])}")
+                    raise SettingError(f"there is no selection stage: drop {', '.join([*rest, 'selector'])}")
             plan = plan_topk(config)
         public = plan.config.public_domain
 
@@ -122,7 +122,7 @@ def halves(
     """
     share = settings.get("selector_share", 0.5)
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
-        raise InputError(f"selector_share must lie strictly between 0 and 1, got {share}")
+        raise SettingError(f"selector_share must lie strictly between 0 and 1, got {share}")
     own = {n: v for n, v in settings.items() if n not in ("k", "selector", "selector_share", "choices")}
     method = settings.get("selector", "basic")
     plan = selection_plan(share * epsilon, share * delta, {"method": method, **own})
@@ -176,10 +176,10 @@ class TopKKnown(Method):
         name = settings.get("mechanism", CdpPeel.name)
         known: dict[str, Any] = {name: cls for name, cls in MECHANISMS.items() if name != GaussRank.name}
         if name not in known:
-            raise InputError(f"mechanism must be one of {', '.join(known)}, got {name!r}")
+            raise SettingError(f"mechanism must be one of {', '.join(known)}, got {name!r}")
         own = {n: v for n, v in settings.items() if n not in ("k", "mechanism")}
         budget = (epsilon,) if known[name].pure else (epsilon, delta)
         try:
             return _Known(known[name].calibrate(k, *budget, **own))
         except (TypeError, ValueError) as error:
-            raise InputError(f"{name}: {template_of(error)}") from None
+            raise SettingError(f"{name}: {template_of(error)}") from None

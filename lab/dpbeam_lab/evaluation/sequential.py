@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dpbeam.errors import InputError, template_of
+from dpbeam.errors import SettingError, template_of
 from dpbeam.kernels.csr import Csr
 from dpbeam_lab.evaluation.data import PairData, Repetition
 from dpbeam_lab.evaluation.methods import SELECTION, Method, Outcome, Prepared
@@ -34,7 +34,7 @@ class Oracle(Method):
         try:
             run(_EMPTY, 0, rng=np.random.default_rng(0))  # refuses what is out of range
         except (TypeError, ValueError) as error:
-            raise InputError(template_of(error)) from None
+            raise SettingError(template_of(error)) from None
         return functools.partial(_run, run)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from dpbeam.engine.in_process import run_blocks
 from dpbeam.engine.program import Keys
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, SettingError
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selectors.registry import as_flags, find, selectors
@@ -217,7 +217,7 @@ def choices(
             raise refused
         accepted += mine
     if not accepted:
-        raise InputError("no method accepts this budget with any of the settings")
+        raise SettingError("no method accepts this budget with any of the settings")
     return accepted
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NoReturn
 
-from dpbeam.errors import InputError, naming_arguments
+from dpbeam.errors import InputError, SettingError, naming_arguments
 from dpbeam_lab.evaluation.data import PROVIDED, Repetition
 from dpbeam_lab.evaluation.measures import BINNED, Measure
 from dpbeam_lab.evaluation.methods import Method
@@ -227,7 +227,7 @@ class Experiment:
 
     def refuse(self, key: str, text: str) -> NoReturn:
         """Raises InputError: naming file and part."""
-        raise InputError(f"{self.path}: {key}: {text}")
+        raise SettingError(f"{self.path}: {key}: {text}")
 
     def _known(self, key: str, name: Any, known: Iterable[str], what: str) -> None:
         names = list(known)
@@ -331,20 +331,20 @@ def read_experiment(path: str, folder: str) -> Experiment:
       InputError: naming the file, and the line or part that is wrong.
     """
     if path.endswith((".yaml", ".yml")):
-        raise InputError(f"{path}: an experiment is a file of Python; see lab/docs/how-to/evaluate.md")
+        raise SettingError(f"{path}: an experiment is a file of Python; see lab/docs/how-to/evaluate.md")
     try:
         found = runpy.run_path(path).get(NAME)
     except OSError as error:
-        raise InputError(f"cannot read '{path}': {error.strerror}") from None
+        raise SettingError(f"cannot read '{path}': {error.strerror}") from None
     except Exception as error:  # of whatever the file does
         lines = [
             frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path
         ]
         line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else 1
         said = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise InputError(f"{path}:{line}: {said or type(error).__name__}") from None
+        raise SettingError(f"{path}:{line}: {said or type(error).__name__}") from None
     if not isinstance(found, Experiment):
-        raise InputError(f"{path}: defines no {NAME}; see lab/docs/how-to/evaluate.md")
+        raise SettingError(f"{path}: defines no {NAME}; see lab/docs/how-to/evaluate.md")
     experiment = replace(found, path=path)
     sources: dict[str, Source | Named] = {}
     absent: dict[str, str] = {}

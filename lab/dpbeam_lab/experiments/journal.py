@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 
-from dpbeam.errors import InputError
+from dpbeam.errors import StoreError
 from dpbeam_lab.experiments.cells import Result
 
 _BEGINS = b'{"cell": "'
@@ -30,18 +30,18 @@ class Journal:
     def __init__(self, path: str):
         self._path = path
         if os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path)):
-            raise InputError(
+            raise StoreError(
                 f"--output: '{path}' is no regular file, and never written; choose another prefix"
             )
         try:
             self._file = open(path, "a+b")  # noqa: SIM115
         except OSError as error:
-            raise InputError(f"--output: cannot write '{path}': {error.strerror}") from None
+            raise StoreError(f"--output: cannot write '{path}': {error.strerror}") from None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._file.close()
-            raise InputError(f"--output: another run is writing '{path}'") from None
+            raise StoreError(f"--output: another run is writing '{path}'") from None
         self.results: dict[str, Result] = {}
         try:
             self._read()
@@ -55,13 +55,13 @@ class Journal:
         for line in self._file:
             if not line.endswith(b"\n"):
                 if not _begins(line):
-                    raise InputError(f"--output: '{self._path}' does not hold cells of an experiment")
+                    raise StoreError(f"--output: '{self._path}' does not hold cells of an experiment")
                 break
             try:
                 entry = json.loads(line)
                 self.results[entry["cell"]] = entry["result"]
             except (ValueError, KeyError, TypeError):
-                raise InputError(f"--output: '{self._path}' does not hold cells of an experiment") from None
+                raise StoreError(f"--output: '{self._path}' does not hold cells of an experiment") from None
             good += len(line)
         self._file.truncate(good)
 

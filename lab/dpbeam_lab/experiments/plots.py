@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.errors import InputError
+from dpbeam.errors import SettingError
 from dpbeam.figures import COLOURS, line_style, rendered
 from dpbeam_lab.evaluation.measures import BINNED
 from dpbeam_lab.evaluation.registry import measures
@@ -42,7 +42,7 @@ def _figure(rows: Sequence[Row], spec: Plot) -> Figure:
         rows = at_best(rows, spec.best, spec.y[0])
     panels = _panels(rows, spec)
     if not any(panels.values()):
-        raise InputError(f"plots ({spec.name}): no result has {' or '.join(spec.y)} by {spec.x}")
+        raise SettingError(f"plots ({spec.name}): no result has {' or '.join(spec.y)} by {spec.x}")
     names = list(dict.fromkeys(name for series in panels.values() for name in series))
     width = min(len(panels), _COLUMNS)
     height = -(-len(panels) // width)
@@ -102,7 +102,7 @@ def _points(row: Row, spec: Plot, measure: str) -> Mapping[float, float]:
     if measure not in row.values or x is None:
         return {}
     if isinstance(x, bool) or not isinstance(x, int | float):
-        raise InputError(f"plots ({spec.name}): x: {spec.x} must be a number, got {shown(x)}")
+        raise SettingError(f"plots ({spec.name}): x: {spec.x} must be a number, got {shown(x)}")
     return {float(x): row.values[measure]}
 
 

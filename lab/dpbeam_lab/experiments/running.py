@@ -100,7 +100,7 @@ def _naming(dataset: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(f"datasets.{dataset}: {error}") from None
+        raise type(error)(f"datasets.{dataset}: {error}") from None
 
 
 def _facts_key(digest: str) -> str:

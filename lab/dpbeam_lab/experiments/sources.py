@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpbeam.errors import InputError
+from dpbeam.errors import DataError, SettingError
 from dpbeam.io.pairs import read_pairs
 from dpbeam.io.released import sha256_of
 from dpbeam.io.sources import preflight
@@ -34,7 +34,7 @@ _CHUNK = 1 << 20
 _BYTES_PER_PAIR, _BYTES_PER_DEMAND = 40, 16
 
 
-class AbsentError(InputError):
+class AbsentError(DataError):
     """A dataset that the folder of datasets does not hold."""
 
 
@@ -119,9 +119,9 @@ class HistogramFile(Source):
     def load(self) -> HistogramData:
         table = pq.read_table(self.path)
         if not {"item", "count"} <= set(table.schema.names) or not pa.types.is_integer(table["count"].type):
-            raise InputError(f"{self.path}: expected the columns 'item' and 'count', of integers")
+            raise DataError(f"{self.path}: expected the columns 'item' and 'count', of integers")
         if table["item"].null_count or table["count"].null_count:
-            raise InputError(f"{self.path}: an item or a count is null")
+            raise DataError(f"{self.path}: an item or a count is null")
         items, _ = canonical.encode(table["item"].combine_chunks(), self.path)
         return HistogramData(canonical.plain(items), table["count"].cast(pa.int64()).to_numpy())
 
@@ -238,9 +238,9 @@ def uniform(
     for name, value in settings.items():
         least = int(name not in ("common_items", "seed"))
         if value < least:
-            raise InputError(f"uniform: {name} must be at least {least}, got {value}")
+            raise SettingError(f"uniform: {name} must be at least {least}, got {value}")
     if items_per_user > items:
-        raise InputError(f"uniform: there are {items} items, and items_per_user is {items_per_user}")
+        raise SettingError(f"uniform: there are {items} items, and items_per_user is {items_per_user}")
     return UniformPairs(settings)
 
 

@@ -73,7 +73,7 @@ def _here(work: Callable[[Any], Any], task: Any, name: Callable[[Any], str]) -> 
     try:
         return work(task)
     except InputError as error:
-        raise InputError(f"{name(task)}: {error}") from error
+        raise type(error)(f"{name(task)}: {error}") from error
     except Exception as error:
         raise TaskError(f"{name(task)}: {type(error).__name__}: {error}") from error
 
@@ -174,8 +174,8 @@ def _serve(work: Callable[[Any], Any], pipe: Connection) -> None:
         try:
             answer: tuple[type | None, Any] = (None, work(task))
         except Exception as error:
-            kind = InputError if isinstance(error, InputError) else TaskError
-            text = str(error) if kind is InputError else f"{type(error).__name__}: {error}"
+            kind = type(error) if isinstance(error, InputError) else TaskError
+            text = str(error) if kind is not TaskError else f"{type(error).__name__}: {error}"
             answer = (kind, (text, traceback.format_exc()))
         try:
             pipe.send(answer)

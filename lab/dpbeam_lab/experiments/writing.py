@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pyarrow.parquet as pq
 
-from dpbeam.errors import InputError
+from dpbeam.errors import StoreError
 from dpbeam.io.new_files import NewFile, check_prefix
 from dpbeam_lab.experiments.define import Experiment
 from dpbeam_lab.experiments.markdown import report
@@ -54,7 +54,7 @@ def check_results(
         if folder:
             os.makedirs(folder, exist_ok=True)
     except OSError as error:
-        raise InputError(f"--output: cannot make '{folder}': {error.strerror}") from None
+        raise StoreError(f"--output: cannot make '{folder}': {error.strerror}") from None
     if experiment.plots:
         from dpbeam.figures import check_matplotlib
 
