@@ -63,7 +63,7 @@ def main(options: ExperimentOptions) -> int:
     for name, source in experiment.sources.items():
         check_memory(f"{path}: datasets.{name}", source.memory())
     if options.dry_run:
-        tell(f"{len(experiment.cells())} runs")
+        tell(f"{experiment.runs()} runs")
         return 0
     from dpbeam_lab.experiments.journal import Journal
     from dpbeam_lab.experiments.running import run_experiment

@@ -57,6 +57,11 @@ class Cell:
         }
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
+    def apart_from(self, setting: str) -> tuple:
+        """What cells have in common that differ in this setting and in their keys alone."""
+        others = {name: value for name, value in self.settings.items() if name != setting}
+        return self.dataset, self.label, json.dumps(others), self.epsilon, self.delta
+
     def __str__(self) -> str:
         settings = "".join(f" {name}={value}" for name, value in self.settings.items())
         budget = f"epsilon={self.epsilon:g} delta={self.delta:g}"

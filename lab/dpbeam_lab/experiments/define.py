@@ -125,6 +125,8 @@ class Experiment:
       methods: what runs.
       sweep: setting -> values, for every method that has the setting and is not given it.
       seed, repetitions: of the keys.
+      best: a setting whose value the last repetition chooses, for each dataset, method and budget by the largest first
+        measure; the other repetitions run there alone.
       measures: names of measures, None for all.
       tables: None for one of each kind of method.
       path: of its file.
@@ -138,6 +140,7 @@ class Experiment:
     sweep: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     repetitions: int = 1
     seed: int = 1
+    best: str | None = None
     measures: Sequence[str] | None = None
     tables: Sequence[Table] | None = None
     plots: Sequence[Plot] = ()
@@ -204,6 +207,14 @@ class Experiment:
                         cells.append(Cell(len(cells), *about, Repetition(self.seed, number), wanted))
         return cells
 
+    def runs(self) -> int:
+        """How many cells run: all, or fewer where `best` is set."""
+        cells = self.cells()
+        if self.best is None:
+            return len(cells)
+        alone = {cell.apart_from(self.best) for cell in cells}
+        return len(cells) // self.repetitions + (self.repetitions - 1) * len(alone)
+
     def reads(self) -> list[str]:
         """Files and patterns of the experiment and its datasets."""
         return [self.path, *(path for source in self.sources.values() for path in source.reads())]
@@ -249,6 +260,8 @@ class Experiment:
         for name in self.measures or ():
             self._known("measures", name, measures(), "measure")
         self._check_cells()
+        if self.best is not None:
+            self._check_best("best", self.best)
         whole = self if self.tables is not None else replace(self, tables=self._default_tables())
         for place, table in enumerate(whole.tables or ()):
             whole._check_view(f"tables[{place}]", table, (*table.rows, table.columns), [table.value])
@@ -305,11 +318,13 @@ class Experiment:
         for name in view.where.get(METHOD, ()):
             self._known(f"{key}.where", name, [variant.label for variant in self.variants], METHOD)
         if view.best is not None:
-            self._known(f"{key}.best", view.best, self.swept(), "setting")
-            if self.repetitions < 2:
-                self.refuse(
-                    f"{key}.best", "the first repetition chooses: there must be at least 2 repetitions"
-                )
+            self._check_best(f"{key}.best", view.best)
+
+    def _check_best(self, key: str, setting: str) -> None:
+        """A setting that the last repetition chooses."""
+        self._known(key, setting, self.swept(), "setting")
+        if self.repetitions < 2:
+            self.refuse(key, "the last repetition chooses: there must be at least 2 repetitions")
 
     def _default_tables(self) -> list[Table]:
         """The first measure of every kind of method, by dataset and what differs between cells."""

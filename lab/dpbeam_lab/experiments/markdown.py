@@ -69,7 +69,7 @@ def _notes(spec: Table) -> list[str]:
     unit = "seconds" if spec.value == CPU_SECONDS else measures()[spec.value].unit
     text = f"`{spec.value}`, in {unit}; {spec.statistic} of repetitions"
     if spec.best is not None:
-        text += f", at the best {spec.best} (in brackets): the first repetition chooses and is left out"
+        text += f", at the best {spec.best} (in brackets): the last repetition chooses and is left out"
     return [text + "."]
 
 

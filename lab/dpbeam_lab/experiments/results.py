@@ -136,18 +136,23 @@ def chosen(rows: Sequence[Row], where: Mapping[str, Sequence[Any]]) -> list[Row]
 def at_best(rows: Sequence[Row], setting: str, value: str) -> list[Row]:
     """The rows at the best of a setting, for every method, dataset and budget: the one of the largest value.
 
-    The first repetition chooses and is left out, so that what is shown was not chosen by its own noise. Methods
-    without the setting keep all other repetitions.
+    The last repetition chooses and is left out, so that what is shown was not chosen by its own noise: it chooses among
+    values that others ran at (`Experiment.best`). Methods without the setting keep all other repetitions.
     """
+    last = max((row.columns[REPETITION] for row in rows), default=0)
+    others = {
+        (_without(row, setting), row.columns[setting]) for row in rows if row.columns[REPETITION] < last
+    }
     groups: dict[tuple, dict[Any, float]] = {}
     for row in rows:
-        if row.columns[REPETITION] == 0 and value in row.values:
-            groups.setdefault(_without(row, setting), {})[row.columns[setting]] = row.values[value]
+        group, at = _without(row, setting), row.columns[setting]
+        if row.columns[REPETITION] == last and value in row.values and (group, at) in others:
+            groups.setdefault(group, {})[at] = row.values[value]
     best = {group: max(by_setting, key=lambda at: by_setting[at]) for group, by_setting in groups.items()}
     return [
         row
         for row in rows
-        if row.columns[REPETITION] and row.columns[setting] == best.get(_without(row, setting), ...)
+        if row.columns[REPETITION] < last and row.columns[setting] == best.get(_without(row, setting), ...)
     ]
 
 

@@ -10,6 +10,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from dpbeam.errors import InputError
 from dpbeam_lab.experiments.cells import Cell, Result, Task, forget, run_task
@@ -66,16 +67,22 @@ def run_experiment(
     cells = experiment.cells()
     names = [cell.digest(digests[cell.dataset]) for cell in cells]
     facts: dict[str, Mapping[str, float]] = {}
-    begin(len(cells), sum(name in journal.results for name in names))
+    begin(experiment.runs(), sum(name in journal.results for name in names))
+
+    def result(cell: Cell) -> Result | None:
+        return journal.results.get(names[cell.number])
+
+    kept: list[Cell] = []
     for dataset, source in experiment.sources.items():
         known = journal.results.get(_facts_key(digests[dataset]))
-        todo = {
-            name: cell
-            for name, cell in zip(names, cells)
-            if cell.dataset == dataset and name not in journal.results
-        }
-        if known is not None and not todo:
+        own = [cell for cell in cells if cell.dataset == dataset]
+
+        def missing(own: list[Cell] = own) -> list[Cell]:
+            return [cell for cell in _wanted(own, experiment.best, result) if result(cell) is None]
+
+        if known is not None and not missing():
             facts[dataset] = known
+            kept += _wanted(own, experiment.best, result)
             continue
         with owned_folder() as folder:
             with _naming(dataset):
@@ -85,13 +92,44 @@ def run_experiment(
             del data
             if known is None:
                 journal.add(_facts_key(digests[dataset]), facts[dataset])
-            tasks = [Task(cell, source.kind, folder) for cell in todo.values()]
             count = processes(_pairs(facts[dataset]), jobs)
-            for number, result in run_tasks(run_task, tasks, count, lambda task: str(task.cell)):
-                journal.add(list(todo)[number], result)
-                advance(tasks[number].cell)
+            while todo := sorted(missing(), key=_by_blocks):
+                tasks = [Task(cell, source.kind, folder) for cell in todo]
+                for number, values in run_tasks(run_task, tasks, count, lambda task: str(task.cell)):
+                    journal.add(names[todo[number].number], values)
+                    advance(todo[number])
             forget()
-    return Finished(experiment, cells, [journal.results[name] for name in names], facts)
+        kept += _wanted(own, experiment.best, result)
+    return Finished(experiment, kept, [journal.results[names[cell.number]] for cell in kept], facts)
+
+
+def _wanted(cells: list[Cell], setting: str | None, result: Callable[[Cell], Result | None]) -> list[Cell]:
+    """The cells of a dataset that are to run.
+
+    With `Experiment.best` these are those of the last repetition until all of them are finished, and then those of the
+    other repetitions too where the setting has the value that it chose.
+    """
+    if setting is None:
+        return cells
+    last = max(cell.repetition.number for cell in cells)
+    best: dict[tuple, tuple[float, Any]] = {}
+    for cell in (cell for cell in cells if cell.repetition.number == last):
+        finished = result(cell)
+        if finished is None:
+            return [cell for cell in cells if cell.repetition.number == last]
+        value, group = finished["values"][0][-1], cell.apart_from(setting)
+        if group not in best or value > best[group][0]:
+            best[group] = value, cell.settings.get(setting)
+    return [
+        cell
+        for cell in cells
+        if cell.repetition.number == last or cell.settings.get(setting) == best[cell.apart_from(setting)][1]
+    ]
+
+
+def _by_blocks(cell: Cell) -> tuple[int, int]:
+    """An order in which cells of one key and D0 share the blocks that are built for them."""
+    return cell.repetition.number, cell.settings.get("max_items_per_user") or 0
 
 
 @contextlib.contextmanager

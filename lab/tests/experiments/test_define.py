@@ -73,7 +73,12 @@ WRONG = {
     ": plots[0].where: unknown method 'x'; one of basic": {
         "plots": PLOT.format("where={'method': ['basic', 'x']}")
     },
-    ": tables[0].best: the first repetition chooses": {
+    ": best: unknown setting 'rounds'": {"best": "'rounds'", "repetitions": "2"},
+    ": best: the last repetition chooses": {
+        "best": "'max_items_per_user'",
+        "sweep": "{'max_items_per_user': [1, 2]}",
+    },
+    ": tables[0].best: the last repetition chooses": {
         "tables": "[Table('t', best='max_items_per_user')]",
         "sweep": "{'max_items_per_user': [1, 2]}",
     },

@@ -21,10 +21,10 @@ def row(method, d0, repetition, value, epsilon=1.0) -> Row:
 ROWS = [
     *(
         row("x", d0, n, value)
-        for d0, values in {5: (9, 1, 3), 50: (8, 100, 200)}.items()
+        for d0, values in {5: (1, 3, 9), 50: (100, 200, 8)}.items()
         for n, value in enumerate(values)
     ),
-    *(row("y", None, n, value) for n, value in enumerate((7, 10, 20))),
+    *(row("y", None, n, value) for n, value in enumerate((10, 20, 7))),
 ]
 
 
@@ -41,9 +41,15 @@ def spec(**changed) -> Table:
     return Table(**{**parts, **changed})
 
 
-def test_the_first_repetition_chooses_and_is_left_out():
+def test_the_last_repetition_chooses_and_is_left_out():
     best = at_best(ROWS, "max_items_per_user", "released")
     assert [r.values["released"] for r in best] == [1, 3, 10, 20]
+
+
+def test_what_no_other_repetition_ran_at_is_not_chosen():
+    rows = [r for r in ROWS if r.columns["max_items_per_user"] != 5 or r.columns["repetition"] == 2]
+    best = at_best(rows, "max_items_per_user", "released")
+    assert [r.values["released"] for r in best] == [100, 200, 10, 20]
 
 
 def test_a_table():
@@ -65,7 +71,7 @@ def test_a_table():
 def test_cells_without_runs_are_empty():
     rows = [ROWS[0], row("y", 5, 0, 3, epsilon=2.0)]
     assert table(rows, spec(rows=("epsilon",))).splitlines()[2:] == [
-        "| 1 | 9 |  |",
+        "| 1 | 1 |  |",
         "| 2 |  | 3 |",
     ]
 

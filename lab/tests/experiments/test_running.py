@@ -176,6 +176,37 @@ def test_what_is_finished_is_not_run_again(whole, tmp_path):
         )
 
 
+def test_the_last_key_chooses_and_the_others_run_at_its_choice(whole, tmp_path, capsys):
+    """The cells are those of the whole experiment that its table of the best shows, and it goes on after a stop."""
+    path, expected = whole
+    table = "tables=[Table('t', rows=['epsilon'], best='max_items_per_user')]"
+    texts = {
+        name: path.read_text().replace("title='Small'", f"title='Small', {table}{best}")
+        for name, best in (("all", ""), ("best", ", best='max_items_per_user'"))
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.py").write_text(text)
+        Path(f"{tmp_path / name}.cells.jsonl").write_bytes(
+            b"".join(lines(expected)[: 41 if name == "all" else 6])
+        )
+        run(tmp_path / f"{name}.py", tmp_path / name, "--jobs=1")
+    assert Path(f"{tmp_path / 'best'}.md").read_bytes() == Path(f"{tmp_path / 'all'}.md").read_bytes()
+    assert main(["evaluate", "run", str(tmp_path / "best.py"), "--dry_run"]) == 0
+    assert capsys.readouterr().out == "24 runs\n"
+    released = [
+        row
+        for row in pq.read_table(f"{tmp_path / 'best'}.parquet").to_pylist()
+        if row["measure"] == "released"
+    ]
+    assert len(released) == 8 + 4 * 4
+    for group in {(row["method"], row["epsilon"]) for row in released}:
+        own = [row for row in released if (row["method"], row["epsilon"]) == group]
+        last = {row["max_items_per_user"]: row["value"] for row in own if row["repetition"] == 4}
+        assert {row["max_items_per_user"] for row in own if row["repetition"] < 4} == {
+            max(last, key=last.get)
+        }
+
+
 def test_other_content_of_a_file_is_other_data(tmp_path):
     (data,) = write_synthetic(str(tmp_path / "d"), users=50, items=9, mean_items_per_user=5.0, format="csv")
     path = tmp_path / "files.py"
