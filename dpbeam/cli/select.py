@@ -177,6 +177,10 @@ class SelectCommand(ProgramCommand):
 
     def report(self, plan: SelectionPlan, job: Job[SelectOptions], paths: list[str], released: int) -> None:
         super().report(plan, job, paths, released)
+        if job.options.method is None and job.options.items_per_user is None:
+            job.say(
+                "no method was named: --items_per_user, of public knowledge, recommends one for the next release"
+            )
         if job.others is not None:
             job.say(
                 f"others: {job.others.users} users hold none of them (standard deviation {job.others.sd:.1f})"

@@ -170,8 +170,14 @@ class TestSummary:
         released = pq.read_table(f"{prefix}-00000-of-00001.parquet").num_rows
         assert lines[0] == f"{released} items released: {prefix}-00000-of-00001.parquet"
         assert lines[3] == "budget spent: epsilon 2, delta 0.001 (method gsu, 8 rounds, gaussian accounting)"
-        assert lines[4].startswith(f"ledger: {prefix}.ledger.json (")
-        assert lines[5].startswith("elapsed: ") and lines[5].endswith(" s") and len(lines) == 6
+        assert lines[4].startswith("no method was named: --items_per_user, ")
+        assert lines[5].startswith(f"ledger: {prefix}.ledger.json (")
+        assert lines[6].startswith("elapsed: ") and lines[6].endswith(" s") and len(lines) == 7
+
+    @pytest.mark.parametrize("flag", ["--method=gsu", "--items_per_user=8"])
+    def test_asks_for_items_per_user_only_where_nothing_chose_the_method(self, pairs, tmp_path, capsys, flag):
+        assert main(job(pairs, tmp_path, flag)) == 0
+        assert "no method was named" not in capsys.readouterr().out
 
     def test_what_decided_is_that_of_the_plan(self, pairs, tmp_path, capsys):
         """Also of the selection of a domain, at its share of the budget; where there is none nothing is said."""
