@@ -50,13 +50,17 @@ OTHER_KINDS = (
     "the same id on all nights"
 )
 _FIRST_DIGEST = 32  # bytes of the digests of a format before
+#: The version from which on nights are computed alike, to the bit. Whoever changes noise, ranks or scores of a series
+#: puts the version of the change here: windows that are open then end with the one before.
+_COMPUTED_SINCE = "1.0.0"
 
 
 def _made_with(plan: SeriesPlan) -> dict[str, str]:
     """What all nights must have in common: they compute noise and scores of earlier rounds anew, to the bit."""
     event = json.dumps(event_to_dict(plan.event), sort_keys=True)
-    used = {name: version for name, version in versions().items() if name in ("dpbeam", "numpy", "scipy")}
-    return {**used, "calibration": hashlib.sha256(event.encode()).hexdigest()}
+    libraries = {name: version for name, version in versions().items() if name in ("numpy", "scipy")}
+    calibration = hashlib.sha256(event.encode()).hexdigest()
+    return {"dpbeam": _COMPUTED_SINCE, **libraries, "calibration": calibration}
 
 
 def _folder(folder: Folder | str) -> Folder:

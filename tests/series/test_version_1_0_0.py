@@ -37,11 +37,12 @@ def write(night: int) -> None:
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """The folder as if this installation had the libraries of the one that opened it."""
+    """The folder as if this installation had the libraries of the one that opened it, and were a later dpbeam."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("dpbeam.accounting.versions.__version__", "2.3.4")
     shutil.copytree(FOLDER, "f")
     settings = json.loads(pathlib.Path("f/series.json").read_text())
-    settings["made_with"] |= {name: versions()[name] for name in ("dpbeam", "numpy", "scipy")}
+    settings["made_with"] |= {name: versions()[name] for name in ("numpy", "scipy")}
     settings["settings"]["output"] = str(tmp_path / "out" / "x")
     pathlib.Path("f/series.json").write_text(json.dumps(settings))
     for night in RELEASED:
