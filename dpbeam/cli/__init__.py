@@ -13,10 +13,18 @@ from dpbeam.families.registry import families
 from dpbeam.jobs.exit_codes import ExitCode
 from dpbeam.version import __version__
 
+
+def of_families() -> dict[str, tuple[str, str]]:
+    """The commands of all families, as in COMMANDS."""
+    return {
+        name: (kind.command or f"dpbeam.cli.{name.replace('-', '_')}", kind.summary)
+        for name, kind in families().items()
+    }
+
+
 #: Subcommand -> (module with main(argv) and make_parser(), one line of help).
 COMMANDS = {
-    # Each family's is the module of its name.
-    **{name: (f"dpbeam.cli.{name.replace('-', '_')}", family.summary) for name, family in families().items()},
+    **of_families(),
     "plan": ("dpbeam.cli.plan", "thresholds and keep probabilities of a method and budget; needs no data"),
     "methods": ("dpbeam.cli.methods", "methods of selection and their constants, for --set NAME=VALUE"),
     "check": ("dpbeam.cli.check", "whether a runner, its workers and the paths of a job are ready"),

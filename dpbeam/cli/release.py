@@ -273,8 +273,9 @@ class ProgramCommand(ReleaseCommand):
     def program_run(
         self, folder: RunFolder, program: Program, writer: beam.PTransform, job: Job[Any], listed: Any
     ) -> ProgramRun:
-        """The program with its input and what is done with its result; keeps to the public list."""
-        return self.run_of(folder, program, writer, job, domain=listed)
+        """The program with its input and what is done with its result."""
+        domain = listed if self.family.listed_alone else None
+        return self.run_of(folder, program, writer, job, domain=domain)
 
     def run_of(
         self,
@@ -334,7 +335,8 @@ class ProgramCommand(ReleaseCommand):
             warn(released_nothing(meaning))
         more = f" and {len(paths) - 2} more" if len(paths) > 2 else ""
         job.say(f"{released} items {self.done}: {paths[0]}{more}")
-        for line in (*_decided(meaning), *_dropped(job, self.list_flag)):
+        left_out = self.list_flag == "domain" and self.family.listed_alone
+        for line in (*_decided(meaning), *_dropped(job, left_out)):
             job.say(line)
         job.say(f"budget spent: epsilon {config.epsilon:g}, delta {config.delta:g} ({self.how(plan)})")
         if job.options.not_private_counts is not None:
@@ -381,13 +383,17 @@ def _decided(meaning: Mapping[str, Any] | None) -> Iterable[str]:
     yield even_chance(meaning)
 
 
-def _dropped(job: Job[Any], list_flag: str) -> Iterable[str]:
-    """The rules by which rows or items were left out, and no number of them, which is private."""
+def _dropped(job: Job[Any], unlisted: bool) -> Iterable[str]:
+    """The rules by which rows or items were left out, and no number of them, which is private.
+
+    Args:
+      unlisted: whether items outside of a list were.
+    """
     spec, said = job.spec, job.options.said
     rules = {
         "rows without a user or item (--on_null=drop)": spec.on_null == "drop",
         "rows that cannot be read (--on_bad_row=skip)": spec.on_bad_row == "skip",
-        "items outside of the list (--domain)": list_flag == "domain" and "domain" in said,
+        "items outside of the list (--domain)": unlisted and "domain" in said,
         f"items of fewer than {said.get('min_users')} users (--min_users)": said.get("min_users", 1) > 1,
     }
     if any(rules.values()):

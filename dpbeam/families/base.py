@@ -63,6 +63,8 @@ class Release(Settings, ABC):
       writes: what its ledgers say under `method`; None where they say more than one thing.
       summary: of the command, one line.
       added: columns of the output beside those of the items, in their order.
+      command: module of its command, which stands in it as `COMMAND`; None: the one of its name in `dpbeam.cli`.
+      listed_alone: with a public list, pairs of other items are left out before anything is counted.
       epsilon, delta: the budget of the whole job.
 
     Raises:
@@ -73,6 +75,8 @@ class Release(Settings, ABC):
     writes: ClassVar[str | None] = None
     summary: ClassVar[str]
     added: ClassVar[tuple[OutputColumn, ...]] = ()
+    command: ClassVar[str | None] = None
+    listed_alone: ClassVar[bool] = True
 
     epsilon: float
     delta: float

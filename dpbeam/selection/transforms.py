@@ -154,7 +154,8 @@ class ProgramTransform(beam.PTransform):
 
     def _rounds(self, pairs: PCollection, store: RunStore) -> PCollection:
         """What the program makes of record batches of pairs: record batches with canonical bytes of items."""
-        domain = None if self._domain is None else self._domain.items
+        listed_alone = families()[self.family].listed_alone
+        domain = self._domain.items if self._domain is not None and listed_alone else None
         blocks = UserBlocks(store, self.program, self.sizes, domain=domain)
         rounds = RunProgram(store, self.program, one_step=self.sizes.one_step, relays=self.sizes.relays)
         return pairs | "UserBlocks" >> blocks | "Rounds" >> rounds

@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dpbeam.testing.contracts import checks as checks
+    from dpbeam.testing.kinds import KindContract as KindContract
+    from dpbeam.testing.kinds import check_kind as check_kind
     from dpbeam.testing.stores import StoreContract as StoreContract
 
 _HOME = {
+    "KindContract": "kinds",
+    "check_kind": "kinds",
     "StoreContract": "stores",
     "checks": "contracts",
 }

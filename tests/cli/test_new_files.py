@@ -118,7 +118,9 @@ REFUSED_ALIKE = (
 
 
 def good(command: str, flag: str) -> list[str]:
-    return GOOD.get(f"{command} {flag}") or GOOD[command]
+    words = GOOD.get(f"{command} {flag}") or GOOD.get(command)
+    assert words, f"GOOD has no command line of {command} that is in order: add one"
+    return words
 
 
 def reads_of(words: list[str]) -> list[str]:

@@ -2,9 +2,7 @@
 
 import glob
 import math
-import random
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,14 +16,10 @@ from dpbeam.accounting.noise import NoiseMismatchError
 from dpbeam.cli import main
 from dpbeam.counting.config import plan_count
 from dpbeam.counting.family import CountConfig
-from dpbeam.counting.transforms import CountItems
 from dpbeam.counts.gathered import public_domain
 from dpbeam.counts.selection import CountNoises
-from dpbeam.engine.beam.store import RunFolder
 from dpbeam.errors import InputError
-from dpbeam.randomness import RunKey
 from tests.support.instances import popular_table
-from tests.support.pipelines import kept, outcome
 
 ALPHA = 1e-7
 #: Noise of less than a fifth of a user.
@@ -91,25 +85,6 @@ def test_noise_that_is_not_stated_is_refused():
     less = CountNoises(plan.noises.sigma / 2, plan.noises.histogram_sigma, plan.noises.round)
     with pytest.raises(NoiseMismatchError):
         type(plan)(plan.config, less, plan.event).program(public_domain(pa.array([b"a"])))
-
-
-def _pairs(table):
-    return list(zip(table["user"].to_pylist(), table["item"].to_pylist()))
-
-
-@pytest.mark.parametrize("way", [{"pairs": 900}, {"num_shards": 3}], ids=["one step", "trips"])
-def test_beam_counts_as_memory_does(way, tmp_path):
-    table, listed = popular_table(200), ["i3", "i1", "nobody"]
-    expected = count(table, domain=listed, epsilon=2.0, delta=1e-4, insecure_test_key="0f").table
-    pairs = _pairs(table)
-    random.Random(1).shuffle(pairs)
-    with RunFolder(str(tmp_path), RunKey.insecure_fixed("0f")) as folder:
-        counts = CountItems(CountConfig(2.0, 1e-4), domain=listed, run=folder, as_batches=True, **way)
-        [batch] = outcome(lambda pipeline: kept(pipeline | beam.Create(pairs) | counts))
-    rows = batch.sort_by("item")
-    assert rows["item"].to_pylist() == expected["item"].to_pylist()
-    assert rows["noisy_count"].to_pylist() == expected["noisy_count"].to_pylist()
-    assert rows["noisy_count_sd"].to_pylist() == expected["noisy_count_sd"].to_pylist()
 
 
 @pytest.fixture

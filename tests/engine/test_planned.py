@@ -36,9 +36,11 @@ from dpbeam.selection.plan import make_plan
 from dpbeam.selectors.registry import selectors
 from dpbeam.series.config import plan_series
 from dpbeam.series.family import SeriesConfig
+from dpbeam.testing.kinds import BUDGET, as_flags
 from dpbeam.topk.config import plan_topk
 from dpbeam.topk.family import TopKConfig
 from dpbeam.topk.mechanisms import MECHANISMS
+from tests.families.contracts import CONTRACTS
 from tests.support.markets import market
 from tests.support.markets import plan as packing_plan
 
@@ -191,21 +193,12 @@ def test_every_fault_was_planted():
     assert np.all(made.program.touches(0).weight <= 1.0)
 
 
-_PLANNED = {
-    "select": [],
-    "top-k": ["--k=3"],
-    "hitting-set": ["--k=3"],
-    "count": [],
-    "pack": ["--num_agents=50"],
-    "series": ["--nights=3"],
-}
-
-
-@pytest.mark.parametrize("family", families())
-def test_dpbeam_plan_shows_nothing_that_costs_more_than_its_budget(family, tmp_path, capsys, monkeypatch):
-    (tmp_path / "supplies.yaml").write_text("beds: 1000\n")
-    flags = [*_PLANNED[family], *([f"--supplies={tmp_path}/supplies.yaml"] if family == "pack" else [])]
-    argv = ["plan", f"--family={family}", "--epsilon=1", "--delta=1e-6", *flags]
+@pytest.mark.parametrize("name", families())
+def test_dpbeam_plan_shows_nothing_that_costs_more_than_its_budget(name, tmp_path, capsys, monkeypatch):
+    contract = next(one for one in CONTRACTS.values() if one.kind.name == name)
+    argv = ["plan", f"--family={name}", *as_flags({**BUDGET, **contract.settings()[0]})]
+    if name == "pack":
+        argv += [*contract.command_line(str(tmp_path))[1:], "--num_agents=100"]
     assert main(argv) == 0
     capsys.readouterr()
     monkeypatch.setattr(accountant, "_COST_TOLERANCE", -0.5)

@@ -78,6 +78,10 @@ KINDS = {
 }
 
 
+def test_every_kind_is_there():
+    assert {kind.name for kind in KINDS} == set(registry.families()), "KINDS lacks a kind of release: add it"
+
+
 @dataclass(frozen=True)
 class Shaded:
     """A kind with one more setting: `kind`, its name, flags that plan it, and those that release it."""

@@ -18,7 +18,7 @@ from dpbeam.selectors.gsu.presets import GSU_PRESETS
 from dpbeam.selectors.registry import selectors
 from dpbeam.series.schedule import PRESETS
 from dpbeam.topk.mechanisms import MECHANISMS
-from tests.families.test_registry import LEDGERS
+from tests.families.contracts import LEDGERS
 from tests.support.instances import popular_table
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ import yaml
 from dpbeam.accounting.ledger import KEY_FIXED_TEST, Ledger
 from dpbeam.cli import main
 from dpbeam.review.disclosure import entry_text, hazards, registry_entry, to_be_stated
-from tests.families.test_registry import LEDGERS
+from tests.families.contracts import LEDGERS
 from tests.support.examples import ROOT
 from tests.support.releases import RELEASE, ledger_of
 

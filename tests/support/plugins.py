@@ -11,13 +11,16 @@ from pathlib import Path
 
 from dpbeam import plugins
 from dpbeam.accounting.events import EVENT_TYPES
+from dpbeam.cli import COMMANDS, of_families
+from dpbeam.cli.plan import planned
+from dpbeam.errors import InputError
 from dpbeam.families.registry import families
 from dpbeam.io import formats
 from dpbeam.selectors import registry
 
 #: File of a package, a text that stands in it once, and what stands in its place.
 Edit = tuple[str, str, str]
-_CACHES = (plugins._entries, registry._installed, formats._installed, formats.find, families)
+_CACHES = (plugins._entries, registry._installed, formats._installed, formats.find, families, planned)
 
 
 def put(site: Path, package: Path, entries: str, edits: Sequence[Edit] = (), name: str | None = None) -> None:
@@ -42,17 +45,20 @@ def put(site: Path, package: Path, entries: str, edits: Sequence[Edit] = (), nam
 @contextlib.contextmanager
 def installed(site: Path, package: str) -> Iterator[None]:
     """What was put below `site` is there, and is forgotten afterwards with its package."""
-    events = dict(EVENT_TYPES)
+    before = [(known, dict(known)) for known in (EVENT_TYPES, COMMANDS)]
     sys.path.insert(0, str(site))
     importlib.invalidate_caches()
     _forget(package)
     try:
+        with contextlib.suppress(InputError):  # of what is refused, whoever asks for families is told
+            COMMANDS.update(of_families())
         yield
     finally:
         sys.path.remove(str(site))
         _forget(package)
-        EVENT_TYPES.clear()
-        EVENT_TYPES.update(events)
+        for known, names in before:
+            known.clear()
+            known.update(names)
 
 
 def _forget(package: str) -> None:
