@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.plugins.faults import MATRIX
+from tests.families.faults import MATRIX
 from tests.support.examples import ROOT, blocks
 
 PAGE = (ROOT / "docs" / "how-to" / "add_a_family.md").read_text()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
 
 from dpbeam.testing import checks
-from tests.support.faults import Checks, Fault, Matrix
+from tests.support.faults import TESTS, Checks, Fault, Matrix
 
 _LEDGER = "a_ledger_leads_back_to_its_settings"
 _KEY = "noise_follows_from_the_key"
@@ -38,7 +37,7 @@ def _checks() -> Checks:
 
 MATRIX = Matrix(
     of="frequency, a kind of release",
-    package=Path(__file__).parent / "frequency",
+    package=TESTS / "plugins" / "frequency",
     entries="[dpbeam.kinds]\nfrequency = frequency.family:FrequencyConfig\n",
     checks=_checks,
     faults=(
