@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from dpbeam.testing.contracts import checks as checks
     from dpbeam.testing.kinds import KindContract as KindContract
     from dpbeam.testing.kinds import check_kind as check_kind
+    from dpbeam.testing.runners import check_runner as check_runner
     from dpbeam.testing.stores import StoreContract as StoreContract
 
 _HOME = {
     "KindContract": "kinds",
     "check_kind": "kinds",
     "StoreContract": "stores",
+    "check_runner": "runners",
     "checks": "contracts",
 }
 __all__ = [*_HOME]
