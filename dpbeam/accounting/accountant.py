@@ -214,7 +214,7 @@ def largest_choice_range(parts: Sequence[Event], rounds: int, epsilon: float, de
 
     Returns: rounded down; `account` finds at most delta for a zcdp composition with these choices in it.
 
-    Raises: as `account`.
+    Raises: see `account`.
     """
     simple = _leaves(ComposedEvent("zcdp", tuple(parts)), "zcdp") if parts else []
     mechanisms = [leaf for leaf in simple if not leaf.is_threshold]

@@ -40,7 +40,7 @@ def noise_of(runs: Iterable[tuple[ComposedEvent, float]]) -> Noise:
     Args:
       runs: root of each ledger's events, and the epsilon that the ledger declares.
 
-    Raises: as `account` does for each run; UnknownEventError where a run's noise has no zCDP.
+    Raises: see `account` for each run; UnknownEventError where a run's noise has no zCDP.
     """
     parts: list[ComposedEvent] = []
     thresholds: list[float] = []
@@ -57,7 +57,7 @@ def noise_of(runs: Iterable[tuple[ComposedEvent, float]]) -> Noise:
 def zcdp_cost(root: ComposedEvent, epsilon: float) -> tuple[float, float]:
     """(rho, delta) such that a run is delta-approximate rho-zCDP, both rounded up.
 
-    Raises: as `noise_of`.
+    Raises: see `noise_of`.
     """
     noise = noise_of([(root, epsilon)])
     mechanisms = leaves(noise.event)
@@ -83,7 +83,7 @@ def tightest(runs: Sequence[tuple[ComposedEvent, float]], delta: float) -> Guara
     Returns:
       None where no epsilon up to the sum of the runs' own does.
 
-    Raises: as `noise_of`.
+    Raises: see `noise_of`.
     """
     noise = noise_of(runs)
     high = math.fsum(epsilon for _, epsilon in runs)

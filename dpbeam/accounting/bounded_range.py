@@ -120,7 +120,7 @@ def largest_range(
 
     Never below what pure epsilon-DP allows.
 
-    Args: as of `choices_delta`; delta in (0, 1).
+    Args: delta in (0, 1); for the others see `choices_delta`.
 
     Raises: ValueError on an argument out of range.
     """

@@ -104,7 +104,7 @@ def export_event(ledger: Ledger) -> ExportedEvent:
     the deltas adding up. Off the novel items that pass, a run is a function of what `event` describes
     (docs/explanation/privacy.md).
 
-    Raises: as `Ledger.verify`, which comes first.
+    Raises: see `Ledger.verify`, which comes first.
     """
     ledger.verify()
     notes: list[str] = []

@@ -331,7 +331,7 @@ class Account:
 
         Raises:
           OverLimitError: it does not fit.
-          InputError: as `touched`; or the run protects against other neighbours than those before.
+          InputError: see `touched`; or the run protects against other neighbours than those before.
         """
         for release in self.releases.values():
             if release.counts and release.charge.relation != charge.relation:

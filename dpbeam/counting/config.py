@@ -43,7 +43,7 @@ class CountPlan:
     def program(self, domain: Columns) -> ListedCounts:
         """What runs on the pairs of a list, from `public_domain`.
 
-        Raises: as `check_plan`.
+        Raises: see `check_plan`.
         """
         program = ListedCounts(CountProgram(), self.noises, domain)
         check_plan(program, self.event, self.config.epsilon, self.config.delta, "a count")

@@ -23,7 +23,7 @@ class CountItems(ProgramTransform):
 
         counted = rows | dpbeam.CountItems(epsilon=1, delta=1e-8, domain=["tea"], user="user_id", item="query")
 
-    Input and arguments that are not explained here: as of `SelectPartitions`. Returns rows with a schema: the item
+    Input and arguments that are not explained here: see `SelectPartitions`. Returns rows with a schema: the item
     under its own name, `noisy_count` and `noisy_count_sd`. Items that nobody holds are counted like all others.
 
     Guarantee: add/remove one user; users may hold any number of items.

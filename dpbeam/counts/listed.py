@@ -30,7 +30,7 @@ class ListedCounts(SummedCounts):
     Args:
       inner: `CountProgram` on pairs of the list alone, or a `CountedProgram` that leaves the list's items out of its
         selection; what that releases is counted too.
-      noises, others: as of `SummedCounts`; domain: the list, from `public_domain`.
+      noises, others: see `SummedCounts`; domain: the list, from `public_domain`.
     """
 
     output = "hub"

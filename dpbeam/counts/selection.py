@@ -125,7 +125,7 @@ class CountingSelection(SummedCounts):
     """A selection whose released items get noisy counts, each in its shard.
 
     Args:
-      selection: what releases; noises, others: as of `SummedCounts`.
+      selection: what releases; noises, others: see `SummedCounts`.
     """
 
     def __init__(self, selection: Program, noises: CountNoises, others: bool = False):

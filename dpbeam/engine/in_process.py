@@ -107,7 +107,7 @@ class Finished:
       hub: the hub's state.
       trip: the last that was made.
       broadcast: what the hub last said, empty if it never met.
-      kept: as of `run_trips`.
+      kept: has the items, if the blocks were built with their numbers alone.
     """
 
     blocks: list[Block]
@@ -210,7 +210,7 @@ def released_batch(program: Program, shard: Shard, kept: KeptItems | None = None
     """The released items of a shard as a record batch (item, `released_names`); None where there are none.
 
     Args:
-      kept: as of `run_trips`.
+      kept: has the items, if the blocks were built with their numbers alone.
     """
     mask, weight = program.released(shard)
     if not mask.any():

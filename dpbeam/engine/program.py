@@ -182,7 +182,7 @@ class Draw:
 
         Args:
           share: a function of what is public, in (0, 1].
-          exact, fp: as of `noisy`.
+          exact: (n,) int64 in units of 2^-30; fp: (n, 2) uint64 fingerprints.
 
         Raises:
           BudgetExceededError: the filter has no such share left; nothing is drawn.

@@ -143,7 +143,7 @@ class Release(Settings, ABC):
         """What a run of a plan costs and how.
 
         Args:
-          run: what is known of the run, for most kinds as of `dpbeam.accounting.ledger.run_ledger`.
+          run: what is known of the run; for most kinds see `dpbeam.accounting.ledger.run_ledger`.
         """
         from dpbeam.accounting.ledger import run_ledger
 
@@ -186,7 +186,7 @@ class Release(Settings, ABC):
         """The plan that a ledger of this kind came from.
 
         Raises:
-          Exception: as of `of_ledger`, or there is no such plan.
+          Exception: its parameters are no settings of this kind, or there is no such plan.
         """
         return cls.of_ledger(ledger).plan()
 

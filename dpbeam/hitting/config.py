@@ -54,7 +54,7 @@ class HittingSetPlan:
       composition: the one in use: "first-hit", or one of `plan_topk`.
       ranges: composition -> the range that it leaves; for "first-hit" at `rate`, or at the best rate if not in use.
 
-    Raises: as `HittingSetProgram`.
+    Raises: see `HittingSetProgram`.
     """
 
     config: HittingSetConfig

@@ -22,7 +22,7 @@ _DOMAIN_SIZES = (100, 1_000, 10_000)
 
 @dataclass(frozen=True)
 class HittingSetConfig(DomainRelease):
-    """At most k items that as many users as possible hold one of; fields as of `DomainRelease`."""
+    """At most k items that as many users as possible hold one of; for fields see `DomainRelease`."""
 
     name = writes = "hitting-set"
     summary = "at most k items that as many users as possible hold one of"

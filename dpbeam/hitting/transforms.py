@@ -28,7 +28,7 @@ class HittingSet(ProgramTransform):
 
         chosen = rows | dpbeam.HittingSet(epsilon=1, delta=1e-8, k=50, user="user_id", item="query", pairs=1_000_000)
 
-    Input and arguments that are not explained here: as of `SelectPartitions`. Returns rows with a schema: the item
+    Input and arguments that are not explained here: see `SelectPartitions`. Returns rows with a schema: the item
     under its own name, and `rank`, the order of the choice, from 1.
 
     Guarantee: add/remove one user; users may hold any number of items, of which all count. Replacing a user costs
@@ -39,8 +39,8 @@ class HittingSet(ProgramTransform):
 
     Args:
       config: all settings in one object, in place of those that follow.
-      epsilon, delta, k, selector, selector_share, max_items_per_user, preset: as of `dpbeam.hitting_set`.
-      domain: as of `TopKItems`.
+      epsilon, delta, k, selector, selector_share, max_items_per_user, preset: see `dpbeam.hitting_set`.
+      domain: see `TopKItems`.
       num_shards: with it each round is a trip.
 
     Raises:

@@ -36,10 +36,10 @@ def count(
         result = dpbeam.count(frame, domain=["tea", "coffee"], epsilon=1, delta=1e-8)
         result.table, result.ledger, result.to_pandas()
 
-    Guarantee: as of `dpbeam.select`; add/remove one user, who may hold any number of items.
+    Guarantee: (epsilon, delta)-DP for add/remove of one user, who may hold any number of items; see `dpbeam.select`.
 
     Args:
-      data, user, item, item_type, on_null, not_private_counts, insecure_test_key: as of `dpbeam.select`.
+      data, user, item, item_type, on_null, not_private_counts, insecure_test_key: see `dpbeam.select`.
       domain: the list, a column of items or a frame with the item columns; other items are left out.
       epsilon, delta: the budget of all counts together.
 
@@ -47,7 +47,7 @@ def count(
       the list's items with `noisy_count` and `noisy_count_sd`, sorted by the bytes of the items.
 
     Raises:
-      InputError, TypeError: as `dpbeam.select`.
+      InputError, TypeError: see `dpbeam.select`.
     """
     if domain is None:
         raise SettingError("domain is required: the items to count, which must be public")

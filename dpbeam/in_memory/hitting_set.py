@@ -39,10 +39,11 @@ def hitting_set(
         result = dpbeam.hitting_set(frame, k=50, epsilon=1, delta=1e-8)
         result.items, result.ledger, result.to_pandas()
 
-    Guarantee: as of `dpbeam.select`; add/remove one user. All items of a user count for who is hit.
+    Guarantee: (epsilon, delta)-DP for add/remove of one user, see `dpbeam.select`. All items of a user count for who
+    is hit.
 
     Args:
-      data, user, item, item_type, on_null, not_private_counts, insecure_test_key: as of `dpbeam.select`.
+      data, user, item, item_type, on_null, not_private_counts, insecure_test_key: see `dpbeam.select`.
       epsilon, delta: the budget of this call.
       k: how many items; fewer come back where the domain has no more.
       selector: method of the selection of a domain, as `--selector` of the command.
@@ -51,7 +52,7 @@ def hitting_set(
       max_items_per_user, preset, settings: of the selection.
 
     Raises:
-      InputError, TypeError: as `dpbeam.select`.
+      InputError, TypeError: see `dpbeam.select`.
     """
     key = run_key(insecure_test_key)
     values = {

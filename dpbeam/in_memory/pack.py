@@ -100,8 +100,8 @@ def pack(
         of a two-dimensional array.
       num_agents: how many agents there publicly are, by default the rows.
       max_value: public bound of the values.
-      alpha, failure_probability, integral, start_rounds, start_share, settle_share: as of `PackingConfig`.
-      max_rounds, margin, max_resources_per_agent, allow_small_supply: as of `PackingConfig`.
+      alpha, failure_probability, integral, start_rounds, start_share, settle_share: see `PackingConfig`.
+      max_rounds, margin, max_resources_per_agent, allow_small_supply: see `PackingConfig`.
       insecure_test_key: a fixed key for tests; the result is then NOT PRIVATE.
 
     Raises:

@@ -298,13 +298,13 @@ def input_pairs(
     counts: MutableMapping[str, int] | None = None,
     added: Iterable[OutputColumn] = (),
 ) -> InputPairs:
-    """The pairs that a caller hands over; arguments as of `select`.
+    """The pairs that a caller hands over; for arguments see `select`.
 
     Args:
       added: columns of the result besides the items.
 
     Raises:
-      InputError: as `select`.
+      InputError: see `select`.
     """
     if counts is not None and not isinstance(counts, MutableMapping):
         raise SettingError(f"not_private_counts must be a dictionary, got {type(counts).__name__}")

@@ -61,12 +61,12 @@ class Series:
         are not released again and take nothing from anybody's share.
       noisy_counts: with every released item, a noisy number of the users that held it on that night, at
         `noisy_count_share` (default 0.2) of the budget.
-      user, item, item_type: as of `dpbeam.select`; with `known`, items are strings unless `item_type` says otherwise.
+      user, item, item_type: see `dpbeam.select`; with `known`, items are strings unless `item_type` says otherwise.
       folder: where the series lives, private: a path of this machine, or a `dpbeam.RemoteFolder`, which needs Beam;
         without it, in memory.
       encrypt_intermediates: encrypt the folder under the key that DPBEAM_FOLDER_KEY of the environment holds, then and
         whenever the series is loaded.
-      insecure_test_key: as of `dpbeam.select`.
+      insecure_test_key: see `dpbeam.select`.
 
     Raises:
       InputError: settings are out of range, or the folder is not empty.
@@ -159,12 +159,13 @@ class Series:
         A night that is made already gives what it gave, if the pairs are the same.
 
         Args:
-          data: the pairs of this night, as of `dpbeam.select`; pairs of earlier nights may repeat and change nothing.
+          data: the pairs of this night, in any form that `dpbeam.select` takes; pairs of earlier nights may repeat and
+            change nothing.
           night: its name, checked against the order of nights; by default the next one.
-          on_null, not_private_counts: as of `dpbeam.select`.
+          on_null, not_private_counts: see `dpbeam.select`.
 
         Raises:
-          InputError: as `dpbeam.select`; or the night is not the next one, or is out and was made from other pairs; or
+          InputError: see `dpbeam.select`; or the night is not the next one, or is out and was made from other pairs; or
             the series is in the memory of another process.
           UnavailableError: another process or thread makes a night of this series.
         """

@@ -67,10 +67,11 @@ def top_k(
         result = dpbeam.top_k(frame, k=50, epsilon=1, delta=1e-8)
         result.items, result.ledger, result.to_pandas()
 
-    Guarantee: as of `dpbeam.select`; add/remove one user. Users may hold any number of items, of which all count.
+    Guarantee: (epsilon, delta)-DP for add/remove of one user, see `dpbeam.select`. Users may hold any number of items,
+    of which all count.
 
     Args:
-      data, user, item, item_type, on_null, not_private_counts, insecure_test_key: as of `dpbeam.select`.
+      data, user, item, item_type, on_null, not_private_counts, insecure_test_key: see `dpbeam.select`.
       epsilon, delta: the budget of this call; delta may be 0 where domain and mechanism need none.
       k: how many items; fewer come back where the domain has no more.
       mechanism: how they are chosen, as `--mechanism` of the command.
@@ -82,7 +83,7 @@ def top_k(
       max_items_per_user, preset, settings: of the selection; of limited-domain the first one alone.
 
     Raises:
-      InputError, TypeError: as `dpbeam.select`.
+      InputError, TypeError: see `dpbeam.select`.
     """
     key = run_key(insecure_test_key)
     values = {
@@ -114,7 +115,7 @@ def within_domain(pairs: InputPairs, domain: Any, data: Any, user: str) -> tuple
       domain, data, user: of the call.
 
     Raises:
-      InputError: as `public_list`.
+      InputError: see `public_list`.
     """
     if domain is None:
         return pairs, None

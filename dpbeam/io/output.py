@@ -118,7 +118,7 @@ class OutputTarget:
           output: a prefix, or a file with the extension of a format (`--output`).
           format: `--output_format`; None: that of the file, or Parquet.
           files: `--num_output_shards`.
-          more: as of the class.
+          more: further arguments of the class.
 
         Raises:
           InputError: the flags contradict each other.

@@ -111,7 +111,7 @@ def read_and_check(path: str) -> tuple[str, Ledger | None, list[Statement]]:
     """A ledger's text, the ledger, and every statement that follows from it alone, as `check_ledger`.
 
     Raises:
-      NoLedgerError, UnavailableError: as `read_ledger_text`.
+      NoLedgerError, UnavailableError: see `read_ledger_text`.
       InputError: it is not a ledger that this version knows.
     """
     text = read_ledger_text(path)

@@ -124,7 +124,7 @@ class RunCharge(Uncharged):
     def reserve(self, ledger: Ledger) -> None:
         """Take the budget, or take over what an attempt that died has left; what it staged is removed.
 
-        Raises: as `open_charge`; OverLimitError where too little is left; InputError where staged output stays.
+        Raises: see `open_charge`; OverLimitError where too little is left; InputError where staged output stays.
         """
         account = self.store.change(self._dataset, lambda account: self._reserved(account, ledger), self._by)
         release = account.releases[self._id]
@@ -156,7 +156,7 @@ class RunCharge(Uncharged):
     def preview(self, ledger: Ledger) -> str:
         """What the run would be charged, and what would be left.
 
-        Raises: as `reserve`.
+        Raises: see `reserve`.
         """
         account, who = self._account, f"account of dataset '{self._dataset}'"
         draft = self._reserved(account, ledger)

@@ -14,7 +14,7 @@ _OLD_SECONDS = 24 * 3600
 
 
 def leftovers(temp_location: str, output: str | None) -> list[tuple[str, str]]:
-    """(folder, state) of all folders that a killed command leaves; states as of `owner.state_of`."""
+    """(folder, state) of all folders that a killed command leaves; for states see `owner.state_of`."""
     known = _of_runs(temp_location, output)
     of_evaluations = owner.folders(temp_location, owner.EVALUATION_FOLDER)
     known += [(folder, owner.state_of(folder)) for folder in of_evaluations]

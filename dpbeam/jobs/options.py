@@ -133,7 +133,7 @@ def flag(
     Args:
       value: where the flag is not said.
       needed: who reads the field cannot do without; where it is not said that is an InputError.
-      common, operational: as of `Flag`.
+      common, operational: see `Flag`.
       how: further arguments of argparse: `type`, `nargs`, `choices`; `positional`: it has no dashes.
     """
     default = _NEEDED if needed else value

@@ -108,7 +108,7 @@ class PairRules:
         """The pairs of some rows, without nulls and strings that are no UTF-8.
 
         Args:
-          users, items: canonical bytes of the columns; row: as of `Pairs`.
+          users, items: canonical bytes of the columns; row: see `Pairs`.
           lost: (n,) bool: rows whose list of items is null; None: there are no lists.
           utf8: strings are known to be valid.
         """

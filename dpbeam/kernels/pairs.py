@@ -538,7 +538,7 @@ def _by_user(rows: UserRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def encode_dictionary(items: pa.Array, *, kept: bool = False) -> tuple[np.ndarray, pa.Array]:
-    """Dictionary indices (int32) and values (large_binary) of an array without nulls; `kept` as of `as_dictionary`."""
+    """Dictionary indices (int32) and values (large_binary) of an array without nulls; `kept`: see `as_dictionary`."""
     items = as_dictionary(items, kept=kept)
     dictionary = items.dictionary
     if pa.types.is_string(dictionary.type) or pa.types.is_large_string(dictionary.type):

@@ -89,7 +89,7 @@ class Relay(Linked):
         fp: Iterable[np.ndarray],
         kinds: bytes,
     ) -> Relay:
-        """Number the distinct items of the blocks; arguments and errors as of `build_shard`."""
+        """Number the distinct items of the blocks; for arguments and errors see `build_shard`."""
         linked = build_shard(number, block_ids, items, fp, kinds)
         shards = relays.shards_of(number)
         # Items ascend by fingerprint and shards are ranges of fingerprints.

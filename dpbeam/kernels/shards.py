@@ -290,7 +290,7 @@ def link_messages(
 ) -> dict[str, np.ndarray]:
     """What every block sent, before it is summed: name -> (links,) int64 in the order of `slots`.
 
-    Args: as of `sum_messages`, which checks that every block sent one.
+    Args: see `sum_messages`, which checks that every block sent one.
 
     Raises:
       RuntimeError: a message has numbers for fewer or more items than its block has here; those of the next block would

@@ -157,7 +157,7 @@ class PackingPlan:
     Attributes:
       noise: the filter that all noise of the hub passes.
 
-    Raises: as `PackingProgram`.
+    Raises: see `PackingProgram`.
     """
 
     config: PackingConfig

@@ -233,13 +233,13 @@ class Packing(beam.PTransform):
 
     Args:
       config, market: all settings and all that is publicly known in two objects, in place of those that follow.
-      epsilon, delta, alpha, failure_probability, integral, start_rounds, start_share: as of `PackingConfig`.
-      settle_share, max_rounds, margin, max_resources_per_agent, allow_small_supply: as of `PackingConfig`.
-      supplies, max_value: as of `dpbeam.pack`; num_agents: how many agents there publicly are, at most.
+      epsilon, delta, alpha, failure_probability, integral, start_rounds, start_share: see `PackingConfig`.
+      settle_share, max_rounds, margin, max_resources_per_agent, allow_small_supply: see `PackingConfig`.
+      supplies, max_value: see `dpbeam.pack`; num_agents: how many agents there publicly are, at most.
       agent, value: names of fields or columns, by dots where they are nested, or functions of an element.
       demand: of a field for each resource, by default those with their names, or of one of lists.
       agent_type: as `item_type` of `SelectPartitions`.
-      as_batches, run: as of `SelectPartitions`.
+      as_batches, run: see `SelectPartitions`.
 
     Raises:
       InputError: settings are out of range, the supply is too small, or the market is too large for one worker; on

@@ -163,7 +163,7 @@ class PairFields:
     Attributes:
       user: of the user; items: of each part of an item.
       kinds: of each part, as `dpbeam.kernels.canonical` calls them; None: not known yet, or whatever comes.
-      on_null: as of `dpbeam.select`.
+      on_null: see `dpbeam.select`.
     """
 
     user: Field = "user"

@@ -245,7 +245,7 @@ class SelectionConfig(Release):
         """The same with every setting of the method filled in and checked.
 
         Raises:
-          InputError: as `request`.
+          InputError: see `request`.
         """
         request = self.request()
         return replace(

@@ -52,7 +52,7 @@ def known_release(
 
     Args:
       text: of its ledger; None: as `Ledger.to_json` writes it.
-      privacy_unit, dataset: of this run, as of `differences`; insecure: this run is NOT PRIVATE.
+      privacy_unit, dataset: of this run, see `differences`; insecure: this run is NOT PRIVATE.
 
     Raises:
       InputError: its ledger does not verify, or it is NOT PRIVATE and this run is to be.

@@ -33,7 +33,7 @@ def selection_ledger(
     Args:
       known: releases whose items take no part, from `named_release`; None: there are none.
       only_new: the output leaves their items out.
-      run: as of `run_ledger`.
+      run: see `run_ledger`.
     """
     named = known_parameters(known, only_new=only_new)
     parameters = {**plan.config.stated(), **count_parameters(plan), **named}

@@ -91,7 +91,7 @@ class ProgramTransform(beam.PTransform):
       fields: where users and items lie in an element.
       released: what stands beside the items in the output.
       domain: a public domain; other items are left out before anything is counted.
-      as_batches: as of `SelectPartitions`; run: of `RunArguments`.
+      as_batches: see `SelectPartitions`; run: of `RunArguments`.
 
     Raises:
       InputError: on `expand`: elements of the input's type hold no pairs.
@@ -208,8 +208,8 @@ class SelectPartitions(ProgramTransform):
 
     Args:
       config: all settings in one object, in place of those that follow.
-      epsilon, delta, method, max_items_per_user, min_users, preset: as of `dpbeam.select`.
-      noisy_weights, noisy_counts, noisy_count_share, others: as of `dpbeam.select`.
+      epsilon, delta, method, max_items_per_user, min_users, preset: see `dpbeam.select`.
+      noisy_weights, noisy_counts, noisy_count_share, others: see `dpbeam.select`.
       user, item: names of fields or columns, by dots where they are nested, or functions of an element. Several item
         names make composite items. Of tuples the user is the first, and `item` names the released field.
       item_type: "string", "int" or "bytes" (or the types of Python), one for all item fields or one for each, where

@@ -109,7 +109,7 @@ def advised(items_per_user: float, rare_items: float | None = None) -> tuple[Sel
     """The selector for users that typically hold so many items.
 
     Args:
-      rare_items: as of `Selector.advice`.
+      rare_items: see `Selector.advice`.
 
     Raises:
       InputError: not a number from 1.

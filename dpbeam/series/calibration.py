@@ -52,7 +52,7 @@ class SeriesCalibration:
 
     Attributes:
       sigma: noise of the whole; round_sigmas: (R,) of each round.
-      fractions, a, G, V, thresholds: (R,), as of `GsuCalibration`; every round tests.
+      fractions, a, G, V, thresholds: (R,), see `GsuCalibration`; every round tests.
       caps: (D0 + 1,) largest weight on an item by its rank, not growing; index 0 is unused (NaN).
       largest: l2 norm of what a user gives in one round, at most; None: 1, and nothing is saved.
     """

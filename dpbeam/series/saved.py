@@ -61,7 +61,8 @@ class Saving:
 
         Args:
           rows: users, none without items.
-          score, bar: (pairs,) float64 above 0, `level_weights`; energy, first: (users,) as of `room`.
+          score, bar: (pairs,) float64 above 0, `level_weights`; energy: (users,) int64;
+            first: (users,) the night on which each came first.
 
         Returns:
           (pairs,) int64 units of weight, and (users,) int64.

@@ -35,7 +35,7 @@ class Preset:
       opening: rounds of the first nights; every other night but the last has one.
       closing: rounds of the last night.
       final_spending: share of delta_threshold that the last round of all spends.
-      saved_norm, rise, aims: as of `SeriesConfig`.
+      saved_norm, rise, aims: see `SeriesConfig`.
     """
 
     decay: float

@@ -275,7 +275,7 @@ class SeriesNight(beam.PTransform):
     Args:
       series: its private folder, which every worker can reach: a path, or a `dpbeam.RemoteFolder`; or its window.
       night: its name; None: the next one.
-      user, item, on_null: as of `SelectPartitions`.
+      user, item, on_null: see `SelectPartitions`.
       pairs: roughly how many pairs come with it.
       item_bytes: roughly how long an item is; None: not much longer than a word or a web address.
       num_blocks, num_shards: parts of users and items, where `pairs` is not to decide; they never become fewer.

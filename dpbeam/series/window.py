@@ -369,7 +369,7 @@ class SeriesWindow:
         """What stands before a night is made, or looked up if it is made, without what killed runs have left beside it.
         For who holds the series alone.
 
-        Args and errors: as `check_night`.
+        Args and errors: see `check_night`.
         """
         snapshot = self._tidied()
         self.check_night(snapshot, night, kinds)
@@ -379,10 +379,10 @@ class SeriesWindow:
         """Refuse a night that is neither made nor the next one, or ids of other types.
 
         Args:
-          kinds: as of `run`.
+          kinds: what the canonical bytes stand for; empty where nothing says so.
 
         Raises:
-          InputError: as `run`, but for the pairs.
+          InputError: see `run`, but for the pairs.
         """
         if kinds and snapshot.state.kinds and kinds != snapshot.state.kinds:
             raise DataError(OTHER_KINDS)

@@ -279,7 +279,7 @@ class RenamingFiles(Files):
 
 
 class _Renamed(Upload):
-    """A new file, as of `Files.put`."""
+    """A new file that `Files.put` returns."""
 
     def __init__(self, files: RenamingFiles, path: str, how: Put):
         super().__init__()

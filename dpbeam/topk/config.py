@@ -54,7 +54,7 @@ class TopKPlan:
       composition: "basic", "zcdp" or "gaussian".
       choice_budgets: the choice's parameter under each composition, for the ledger.
 
-    Raises: as `check_plan`.
+    Raises: see `check_plan`.
     """
 
     config: TopKConfig

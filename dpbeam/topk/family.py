@@ -26,7 +26,7 @@ class TopKConfig(DomainRelease):
 
     Attributes:
       epsilon, delta: the budget of all stages together; delta may be 0 where all are pure.
-      k, selection, selector_share, public_domain: as of `DomainRelease`.
+      k, selection, selector_share, public_domain: see `DomainRelease`.
       mechanism: name of the known-domain mechanism, or "limited-domain", which needs no selection.
       noisy_counts: release noisy counts of the chosen items, at `noisy_count_share` of the budget.
       kbar: of limited-domain, how many of the largest counts take part; None: 10 k; 0: all.

@@ -34,7 +34,7 @@ def joint(
     Guarantee: epsilon-DP (pure); privacy unit one user, neighbours add/remove one user; no limit on items per
     user. Replacing a user moves the loss by up to 2: 2 epsilon, and no delta.
 
-    Args, returns: as `fast_joint`. Time O(d k log k), memory about 60 d k bytes.
+    Args, returns: see `fast_joint`. Time O(d k log k), memory about 60 d k bytes.
 
     Raises: ValueError naming the argument, also where d k exceeds 10^8.
     """

@@ -64,7 +64,7 @@ def pnf_peel(
     Guarantee: epsilon-DP (pure), add/remove one user, by basic composition of k rounds of epsilon/k; a round
     adds exponential noise of scale k/epsilon, enough because counts are monotone (McKenna and Sheldon 2020).
 
-    Args, returns, raises: as `cdp_peel`, with epsilon the budget of all rounds.
+    Args, returns, raises: see `cdp_peel`, with epsilon the budget of all rounds.
     """
     counts, fingerprint = check_histogram(counts, fingerprint, k)
     round_epsilon = math.nextafter(check_positive("epsilon", epsilon) / k, 0.0)

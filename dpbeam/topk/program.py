@@ -50,7 +50,7 @@ def counting_program(plan: TopKPlan) -> Program:
 def choose_from(
     plan: TopKPlan, parts: Sequence[Columns], domain: Columns | None, key: RunKey
 ) -> pa.RecordBatch:
-    """The plan's choice from the parts of a histogram, in rank order; arguments as of `gather`.
+    """The plan's choice from the parts of a histogram, in rank order; for arguments see `gather`.
 
     Returns:
       record batch of at most min(k, d) rows: rank (from 1), item, and noisy_count where planned.

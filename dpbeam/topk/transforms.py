@@ -23,7 +23,7 @@ class TopKItems(ProgramTransform):
 
         top = rows | dpbeam.TopKItems(epsilon=1, delta=1e-8, k=100, user="user_id", item="query")
 
-    Input and arguments that are not explained here: as of `SelectPartitions`. Returns rows with a schema: the item
+    Input and arguments that are not explained here: see `SelectPartitions`. Returns rows with a schema: the item
     under its own name, `rank` from 1, and where asked for `noisy_count`. A PCollection has no order: sort by `rank`.
 
     Guarantee: add/remove one user; users may hold any number of items, of which all count. Replacing a user costs
@@ -33,8 +33,8 @@ class TopKItems(ProgramTransform):
 
     Args:
       config: all settings in one object, in place of those that follow.
-      epsilon, delta, k, mechanism, selector, selector_share, kbar: as of `dpbeam.top_k`.
-      noisy_counts, noisy_count_share, max_items_per_user, preset: as of `dpbeam.top_k`.
+      epsilon, delta, k, mechanism, selector, selector_share, kbar: see `dpbeam.top_k`.
+      noisy_counts, noisy_count_share, max_items_per_user, preset: see `dpbeam.top_k`.
       domain: a public domain, given as `public_items` of `SelectPartitions`; there is then no selection. Other items
         are left out before anything is counted.
 

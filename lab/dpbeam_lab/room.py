@@ -28,7 +28,14 @@ def check_disk(what: str, needed: float, folder: str) -> None:
 
 
 def check_memory(what: str, needed: float) -> None:
-    """Refuse what this machine's memory does not hold; arguments and error as of `check_disk`."""
+    """Refuse what this machine's memory does not hold.
+
+    Args:
+      what: begins the message; needed: bytes.
+
+    Raises:
+      InputError: there is less memory.
+    """
     free = available_memory()
     if needed > free:
         raise SetupError(

@@ -193,7 +193,7 @@ class _Items:
     """The items of some batches, as dictionaries: of plain batches one for TABLE_ROWS rows.
 
     Args:
-      kept: as of `as_dictionary`.
+      kept: entries stay in this process.
     """
 
     def __init__(self, *, kept: bool = False) -> None:

@@ -94,7 +94,7 @@ def receive(
 
     Args:
       unpack: inverse of `pack`; messages are then what it returns.
-      packed: as of `decode`.
+      packed: see `decode`.
 
     Raises:
       OSError: a file with messages is gone or too short.

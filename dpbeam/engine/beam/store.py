@@ -231,7 +231,7 @@ class RunStore:
         self.write_bytes(name, encode(columns))
 
     def read(self, name: str, packed: Callable[[str], bool] | None = None) -> Columns:
-        """The columns of a file; `packed` as of `decode`."""
+        """The columns of a file; for `packed` see `decode`."""
         return decode(self.read_bytes(name), packed)
 
     def run_key(self) -> RunKey:

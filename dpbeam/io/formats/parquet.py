@@ -73,7 +73,7 @@ class ParquetInput:
 
     Attributes:
       num_rows: of the whole file.
-      types: as of `schema_types`.
+      types: of the user and item columns, from `schema_types`.
 
     Raises:
       InputError: the file is not whole Parquet, a column is missing or has a type that is not read.

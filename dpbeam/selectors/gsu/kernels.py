@@ -51,7 +51,7 @@ class OpenRows:
         """Without released items, if they have half of the pairs.
 
         Args:
-          units: as of `item_weights`.
+          units: (num_items,) uint16, the score of each item, or RELEASED.
         """
         released = units == RELEASED
         if 2 * int(self.holders[released[: len(self.holders)]].sum()) < len(self.rows.links):
@@ -64,7 +64,7 @@ def first_weights(rows: Csr, caps: np.ndarray, num_items: int) -> np.ndarray:
     """What all users together add to each item where all items count fully, (num_items,) int64 units.
 
     Args:
-      caps: as of `OpenRows.of`.
+      caps: (largest degree + 1,) float64 in (0, 1], a user's cap by its degree.
     """
     degrees = np.flatnonzero(np.bincount(rows.degrees))
     degrees = degrees[degrees > 0]
@@ -218,7 +218,7 @@ def score_units(
 def outlook_score(
     z: np.ndarray, y: np.ndarray, a: np.ndarray, at: Checkpoint, constants: ScoreConstants
 ) -> np.ndarray:
-    """Scores in [0, 1], (items,) float64; arguments as of `score_units`."""
+    """Scores in [0, 1], (items,) float64; for arguments see `score_units`."""
     rest = at.final_drift - at.drift
     estimate = y / a
     spread = at.sigma * np.sqrt(rest * rest / a + max(at.final_variance - at.variance, 0.0))

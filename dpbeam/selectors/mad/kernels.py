@@ -143,7 +143,7 @@ def second_sums(
     Args:
       direct: the units that some rows give to each of their pairs, int64, 1/sqrt(d) or the biased weights.
       ratio: (num_items,) int64, `excess_ratio` of the block's items.
-      kept: as of `initial_sums`.
+      kept: (pairs,) bool, the pairs that count; None: all.
 
     Returns:
       whole: (num_items,) int64 units; high, low: (num_items,) int64 in [0, 2^23), the rest in units of 2^-53 and

@@ -83,7 +83,7 @@ class VoteProgram(Program):
     def refused(
         self, slots: np.ndarray, per_link: np.ndarray, asking: np.ndarray, seated: np.ndarray
     ) -> np.ndarray:
-        """Votes of each link that are turned away, (links,) int64; arguments as of `refusals`."""
+        """Votes of each link that are turned away, (links,) int64; for arguments see `refusals`."""
         return refusals(slots, per_link, asking, seated, self.quota)
 
     def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:

@@ -115,7 +115,7 @@ def audit_real_rankings(*, alpha: float = 1e-6, build: Build | None = None, keys
     """Audit what the product, or what `build` makes of it, draws and ranks from users to ranking, on every way.
 
     Args:
-      alpha, build, keys: as of `audit_ranking`.
+      alpha, build, keys: see `audit_ranking`.
     """
     ways = {name: make for name, make in choices().items() if name.startswith(f"{GaussRank.name}, ")}
     drawing = programs()["top-k, gauss-rank"]()

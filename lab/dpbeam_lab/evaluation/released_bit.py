@@ -271,7 +271,7 @@ def _equal_weights(rows: Csr) -> np.ndarray:
 def _mad_weights(
     rows: Csr, tables: MadTables, direct: Callable[[Csr], np.ndarray], num_items: int
 ) -> np.ndarray:
-    """(items,) weights of a round of MAD; `direct` as of `second_sums`."""
+    """(items,) weights of a round of MAD; for `direct` see `second_sums`."""
     initial = initial_sums(rows, tables, num_items)
     ratio = excess_ratio(initial, tables.tau_units)
     moved = second_sums(rows, tables, direct, ratio, num_items)
