@@ -20,7 +20,6 @@ from dpbeam.cli.series_output import (
     output_of_night,
     place_of_night,
     publish_night,
-    published,
     write_result,
 )
 from dpbeam.errors import DataError, SettingError, StoreError
@@ -90,7 +89,6 @@ def _make(options: SeriesOptions, beam_arguments: list[str]) -> int:
         if window.key.insecure:
             warn("NOT PRIVATE: --insecure_test_key fixes the key of this series; never release its output")
         with window.alone(), output_of_night(window, name) as target:
-            target.overwrite |= published(target.prefix, window, name) is not None
             if number <= window.snapshot.state.night:
                 check_ledger_there(target, name)
             target.check(source.files, {} if result is None else {result.flag: result})

@@ -118,13 +118,10 @@ def check_ledger_there(target: OutputTarget, night: str) -> None:
         )
 
 
-def go_on(target: OutputTarget, window: SeriesWindow, night: str = "") -> None:
-    """Give an output the staging folder of its series and night; what a killed run has put in place is replaced."""
-    from dpbeam.io.paths import absolute
-
-    name = hashlib.sha256(f"{window.id} {night}".encode()).hexdigest()[:_STAGING_DIGITS]
-    target.staging = f"{absolute(target.prefix)}.staging-{name}"
-    target.overwrite = target.can_finish or target.was_begun
+def go_on(target: OutputTarget, window: SeriesWindow, night: str | None = None) -> None:
+    """Give an output the staging folder of its series and night; what its own runs have put in place is replaced."""
+    name = hashlib.sha256(f"{window.id} {night or ''}".encode()).hexdigest()[:_STAGING_DIGITS]
+    target.resume(name, is_out=published(target.prefix, window, night) is not None)
 
 
 def place_of_night(said: Mapping[str, Any]) -> dict[str, str]:

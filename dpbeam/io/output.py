@@ -103,7 +103,7 @@ class OutputTarget:
         self.overwrite = overwrite
         self.extras = tuple(extras)
         self.public = public
-        self.staging = f"{absolute(prefix)}.staging-{secrets.token_hex(8)}"
+        self.staging = self._staging(secrets.token_hex(8))
         self.ledger_path = ledger_path(prefix)
         self._journal_path = f"{prefix}{COMMIT_SUFFIX}"
         self._inputs: tuple[str, ...] = ()
@@ -132,6 +132,19 @@ class OutputTarget:
         if files not in (None, 1):
             raise SettingError(f"--num_output_shards={files}: --output={output} is one file: {fix}")
         return cls(prefix, named, one_file=True, **more)
+
+    def resume(self, staging: str, *, is_out: bool) -> None:
+        """Go on from what a killed run of the same release has left; what that has put in place is replaced.
+
+        Args:
+          staging: ends the name of the staging folder, the same for each run of the release.
+          is_out: whether the ledger of this release is in place.
+        """
+        self.staging = self._staging(staging)
+        self.overwrite = is_out or self.can_finish or self.was_begun
+
+    def _staging(self, name: str) -> str:
+        return f"{absolute(self.prefix)}.staging-{name}"
 
     def stage_below(self, temp_location: str) -> None:
         """Stage where run folders lie, on a store that knows no owners of files: its policy closes that place, and that
@@ -163,7 +176,7 @@ class OutputTarget:
             if identity(path) in inputs_read:
                 raise StoreError(f"{flag}: '{path}' is an input of this run; name another file")
             check_not_output(flag, path, self.path, self.extras)
-        self._check_free(existing, "exists")
+        self._check_free(existing)
         self._check_writable()
 
     @property
@@ -173,10 +186,14 @@ class OutputTarget:
 
     def check_again(self) -> None:
         """Refuse files that have appeared since `check` and must not be replaced. Raises InputError."""
-        self._check_free(self.existing(), "has appeared during the run")
+        self._check_free(self.existing(), running=True)
 
-    def _check_free(self, existing: list[str], how: str) -> None:
-        """Refuse files that must not be replaced."""
+    def _check_free(self, existing: list[str], *, running: bool = False) -> None:
+        """Refuse files that must not be replaced.
+
+        Args:
+          running: they have come since `check`.
+        """
         if not existing:
             return
         inputs = self._read
@@ -191,8 +208,9 @@ class OutputTarget:
                     "remove it yourself"
                 )
         if not self.overwrite:
+            problem = "has appeared during the run" if running else "exists"
             raise StoreError(
-                f"--output: '{existing[0]}' {how}; pass --overwrite to replace it, or another prefix"
+                f"--output: '{existing[0]}' {problem}; pass --overwrite to replace it, or another prefix"
             )
         for path in existing:
             if is_anothers(path):
@@ -325,7 +343,7 @@ class OutputTarget:
         existing = self.existing()
         journal = _read_json(self._journal_path)
         if journal is None or journal.get("staging") != os.path.basename(self.staging):
-            self._check_free(existing, "has appeared during the run")
+            self._check_free(existing, running=True)
             journal = self._write_journal([*existing, *finals])
         replaced = {self.prefix + name for name in journal["files"]} - (set(finals) - set(waiting))
         # Old ledger first: from here on nothing looks finished until the new one is there.

@@ -27,9 +27,22 @@ FORM = 1
 _STATUS = {ExitCode.REFUSED: REFUSED, ExitCode.FAILED: FAILED}
 #: Flags whose errors may name files that a pattern matches, or lines of them: these may follow the data.
 _OF_DATA = {
-    *("--input", "--agents", "--domain", "--public_items", "--supplies"),
-    *("--input_format", "--input_layout", "--item_type", "--agent_type", "--tokenizer", "--text_layout"),
-    *("--user_column", "--item_column", "--agent_column", "--value_column", "--demand_column"),
+    "--input",
+    "--agents",
+    "--domain",
+    "--public_items",
+    "--supplies",
+    "--input_format",
+    "--input_layout",
+    "--item_type",
+    "--agent_type",
+    "--tokenizer",
+    "--text_layout",
+    "--user_column",
+    "--item_column",
+    "--agent_column",
+    "--value_column",
+    "--demand_column",
 }
 #: What is looked for on a command line that cannot be parsed.
 _GUESSED = ("result_file", "output", "dataset", "release_id", "folder", "night")

@@ -308,8 +308,15 @@ def _first_line(message: str | bytes) -> str:
 #: What a name node says while it starts or changes places, and a data node that has lost its name node.
 _PASSING = frozenset(
     (
-        *("RetriableException", "StandbyException", "SafeModeException", "IOException", "EOFException"),
-        *("ConnectException", "ConnectTimeoutException", "SocketException", "SocketTimeoutException"),
+        "RetriableException",
+        "StandbyException",
+        "SafeModeException",
+        "IOException",
+        "EOFException",
+        "ConnectException",
+        "ConnectTimeoutException",
+        "SocketException",
+        "SocketTimeoutException",
     )
 )
 

@@ -24,9 +24,17 @@ from dpbeam.selection.config import MAX_ITEMS_PER_USER, SelectionConfig
 from dpbeam.selection.domain import DEFAULT_SELECTOR
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selectors.base import value_or
-from dpbeam.topk.fast_joint import DEFAULT_BETA
 from dpbeam.topk.gauss_rank import GaussRank
-from dpbeam.topk.mechanisms import MECHANISMS, CdpPeel, FastJoint, Joint, LimitedDomain, Mechanism, PnfPeel
+from dpbeam.topk.mechanisms import (
+    MECHANISMS,
+    OF_BUDGET,
+    CdpPeel,
+    FastJoint,
+    Joint,
+    LimitedDomain,
+    Mechanism,
+    PnfPeel,
+)
 from dpbeam.topk.program import topk_program
 
 if TYPE_CHECKING:
@@ -38,6 +46,8 @@ _DEFAULT_COUNT_SHARE = 0.2
 _LIMITED_DOMAIN_ITEMS = 100
 _KBAR_FACTOR = 10  # lab/docs/reference/topk_results.md has the comparison
 _DOWN = 1 - 1e-12
+#: Mechanism -> fields of the config that its calibration takes besides k and the budget.
+_OWN_SETTINGS = {FastJoint.name: ("beta",), LimitedDomain.name: ("kbar", "max_items_per_user")}
 _NOTHING_LEFT = f"{param('selector_share')} and {param('noisy_count_share')} leave nothing for the choice"
 
 
@@ -212,15 +222,10 @@ def _zcdp(stages: _Stages, basic: CdpPeel | PnfPeel | Joint) -> tuple[Mechanism,
 
 
 def _calibrated(config: TopKConfig, epsilon: float, delta: float) -> Mechanism:
-    if config.mechanism == CdpPeel.name:
-        return CdpPeel.calibrate(config.k, epsilon, delta)
-    if config.mechanism == PnfPeel.name:
-        return PnfPeel.calibrate(config.k, epsilon)
-    if config.mechanism == Joint.name:
-        return Joint.calibrate(config.k, epsilon)
-    if config.mechanism == FastJoint.name:
-        return FastJoint.calibrate(config.k, epsilon, value_or(config.beta, DEFAULT_BETA))
-    return LimitedDomain.calibrate(config.k, epsilon, delta, config.kbar or None, config.max_items_per_user)
+    mechanism = OF_BUDGET[config.mechanism]
+    settings = {name: getattr(config, name) for name in _OWN_SETTINGS.get(config.mechanism, ())}
+    own = {name: value for name, value in settings.items() if value}  # kbar may be 0, which is all
+    return mechanism.calibrate(config.k, epsilon, delta, **own)
 
 
 def _resolved(config: TopKConfig) -> TopKConfig:

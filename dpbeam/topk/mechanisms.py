@@ -116,7 +116,8 @@ class PnfPeel(_Shortens):
     pure: ClassVar[bool] = True
 
     @classmethod
-    def calibrate(cls, k: int, epsilon: float) -> PnfPeel:
+    def calibrate(cls, k: int, epsilon: float, delta: float = 0.0) -> PnfPeel:
+        """Rounds of epsilon / k; leaves delta unspent."""
         return cls(k, check_positive("epsilon", epsilon) / check_k(k) * _DOWN)
 
     @property
@@ -147,7 +148,8 @@ class Joint(_Shortens):
     pure: ClassVar[bool] = True
 
     @classmethod
-    def calibrate(cls, k: int, epsilon: float) -> Joint:
+    def calibrate(cls, k: int, epsilon: float, delta: float = 0.0) -> Joint:
+        """One choice with all of epsilon; leaves delta unspent."""
         return cls(k, check_positive("epsilon", epsilon))
 
     @property
@@ -180,7 +182,8 @@ class FastJoint(Joint):
     name: ClassVar[str] = "fast-joint"
 
     @classmethod
-    def calibrate(cls, k: int, epsilon: float, beta: float = DEFAULT_BETA) -> FastJoint:
+    def calibrate(cls, k: int, epsilon: float, delta: float = 0.0, beta: float = DEFAULT_BETA) -> FastJoint:
+        """One choice with all of epsilon; leaves delta unspent. Raises ValueError unless 0 < beta < 1."""
         if not 0 < beta < 1:
             raise ValueError(f"beta must lie in (0, 1), got {beta}")
         return cls(k, check_positive("epsilon", epsilon), float(beta))
@@ -263,6 +266,8 @@ class LimitedDomain(_Shortens):
 
 
 MECHANISMS = {cls.name: cls for cls in (CdpPeel, PnfPeel, Joint, FastJoint, GaussRank, LimitedDomain)}
+#: Those that are calibrated to a budget of their own; gauss-rank is to the noise that other stages leave.
+OF_BUDGET = {cls.name: cls for cls in (CdpPeel, PnfPeel, Joint, FastJoint, LimitedDomain)}
 
 
 @functools.lru_cache(maxsize=256)

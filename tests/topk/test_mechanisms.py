@@ -125,7 +125,10 @@ def all_mechanisms(k):
             lambda m, h, fp: pnf_peel(h, fp, m.k, m.k * m.round_epsilon, KEY, "stage 3"),
         ),
         (Joint.calibrate(k, 1.0), lambda m, h, fp: joint(h, fp, m.k, 1.0, KEY, "stage 3")),
-        (FastJoint.calibrate(k, 1.0, 0.1), lambda m, h, fp: fast_joint(h, fp, m.k, 1.0, KEY, "stage 3", 0.1)),
+        (
+            FastJoint.calibrate(k, 1.0, beta=0.1),
+            lambda m, h, fp: fast_joint(h, fp, m.k, 1.0, KEY, "stage 3", 0.1),
+        ),
         (
             GaussRank.calibrate(k, 4.0),
             lambda m, h, fp: cdp_peel(h, fp, m.k, m.epsilon0, KEY, "stage 3/gauss-rank"),
@@ -185,7 +188,7 @@ def test_order_of_items_does_not_matter(tools, name, k):
         (lambda: CdpPeel.calibrate(3, 0, 1e-6), "epsilon must be finite and positive"),
         (lambda: CdpPeel.calibrate(3, 1, 1.0), r"delta must lie in"),
         (lambda: PnfPeel.calibrate(3, math.nan), "epsilon must be finite and positive"),
-        (lambda: FastJoint.calibrate(3, 1.0, 1.5), r"beta must lie in \(0, 1\)"),
+        (lambda: FastJoint.calibrate(3, 1.0, beta=1.5), r"beta must lie in \(0, 1\)"),
         (lambda: LimitedDomain.calibrate(3, 1.0, 1e-6, kbar=2), "kbar must be at least k"),
         (lambda: LimitedDomain.calibrate(3, 1.0, 1e-6), "needs kbar or max_items_per_user"),
         (lambda: LimitedDomain.calibrate(3, 1.0, 0.0, kbar=3), "delta must"),

@@ -21,8 +21,7 @@ from dpbeam.selection.plan import SelectionPlan
 from dpbeam.selectors.registry import find
 from dpbeam.topk.config import MAX_K, plan_topk
 from dpbeam.topk.family import TopKConfig
-from dpbeam.topk.gauss_rank import GaussRank
-from dpbeam.topk.mechanisms import MECHANISMS, CdpPeel, LimitedDomain, Mechanism
+from dpbeam.topk.mechanisms import OF_BUDGET, CdpPeel, LimitedDomain, Mechanism
 from dpbeam.topk.program import topk_program
 from dpbeam_lab.evaluation.data import HISTOGRAM, HistogramData, PairData, Repetition
 from dpbeam_lab.evaluation.methods import (
@@ -174,12 +173,10 @@ class TopKKnown(Method):
     def prepare(self, epsilon: float, delta: float, settings: Mapping[str, Any]) -> Prepared:
         k = whole(settings, "k", 1, MAX_K)
         name = settings.get("mechanism", CdpPeel.name)
-        known: dict[str, Any] = {name: cls for name, cls in MECHANISMS.items() if name != GaussRank.name}
-        if name not in known:
-            raise SettingError(f"mechanism must be one of {', '.join(known)}, got {name!r}")
+        if name not in OF_BUDGET:
+            raise SettingError(f"mechanism must be one of {', '.join(OF_BUDGET)}, got {name!r}")
         own = {n: v for n, v in settings.items() if n not in ("k", "mechanism")}
-        budget = (epsilon,) if known[name].pure else (epsilon, delta)
         try:
-            return _Known(known[name].calibrate(k, *budget, **own))
+            return _Known(OF_BUDGET[name].calibrate(k, epsilon, delta, **own))
         except (TypeError, ValueError) as error:
             raise SettingError(f"{name}: {template_of(error)}") from None
