@@ -80,7 +80,7 @@ def check_checkpoint(options: JobOptions, spec: InputSpec) -> None:
         raise SettingError(f"--passes_per_job must be at least 1, got {per_job}")
     if options.checkpoint is None:
         return
-    options.checkpoint = local_path(options.checkpoint, "--checkpoint")
+    options.said["checkpoint"] = local_path(options.checkpoint, "--checkpoint")
     if any(map(is_pipe, spec.patterns)):
         raise SettingError("--checkpoint: a pipe cannot be read again; give --input a file")
     if spec.file_format.is_table and spec.table_version is None:

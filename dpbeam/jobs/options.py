@@ -17,7 +17,7 @@ import types
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
 from dpbeam.errors import SettingError
 from dpbeam.families.base import Release
@@ -182,8 +182,8 @@ class Options:
 
     if not TYPE_CHECKING:  # which would let any name be set
 
-        def __setattr__(self, name: str, value: Any) -> None:
-            self.said[name] = value
+        def __setattr__(self, name: str, value: Any) -> NoReturn:
+            raise AttributeError(f"{name}: what a flag says is changed in `said` alone")
 
     def say(self, text: str) -> None:
         """A line for the person at the terminal, unless --quiet."""
