@@ -15,19 +15,8 @@ from dpbeam.disk import naming_file
 from dpbeam.errors import DataError, SetupError
 from dpbeam.io.formats import formats
 from dpbeam.io.formats.base import InputFile
-from dpbeam.io.paths import (
-    STDIN,
-    absolute,
-    check_no_device,
-    check_no_folder,
-    check_text,
-    files_of,
-    is_pipe,
-    literal,
-    local_path,
-    no_file,
-    scheme_of,
-)
+from dpbeam.io.paths import STDIN, absolute, check_no_device, check_text, is_pipe, local_path, scheme_of
+from dpbeam.io.patterns import check_no_folder, files_of, literal, no_file
 from dpbeam.storage import FileSystems
 from dpbeam.storage.files import PLAIN, Put
 from dpbeam.storage.reasons import is_passing, missing_filesystem, reason, refusal

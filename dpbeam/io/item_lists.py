@@ -25,7 +25,8 @@ from dpbeam.io.lists import ListSpec, faults_of, list_format, list_kinds, list_r
 from dpbeam.io.new_files import output_named
 from dpbeam.io.output import read_ledger, shards_named
 from dpbeam.io.output_formats import SHARD_NAME, unescape, unescape_bytes
-from dpbeam.io.paths import is_pipe, is_wild, local_path
+from dpbeam.io.paths import is_pipe, local_path
+from dpbeam.io.patterns import is_wild
 from dpbeam.io.rows import Rows
 from dpbeam.io.sinks import OutputColumns
 from dpbeam.io.spool import Spool

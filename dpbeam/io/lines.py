@@ -13,7 +13,7 @@ from typing import BinaryIO
 import numpy as np
 
 from dpbeam.errors import DataError
-from dpbeam.io.paths import compression_of
+from dpbeam.io.compressions import compression_of
 from dpbeam.io.streams import ByteSource, open_input
 
 CHUNK_BYTES = 8 << 20

@@ -19,7 +19,8 @@ from collections.abc import Iterable, Sequence
 
 from dpbeam.errors import InputError, SettingError, StoreError, UnavailableError
 from dpbeam.io.lock import LOCK_SUFFIX
-from dpbeam.io.paths import STDIN, absolute, is_folder, is_pipe, is_wild, local_path, scheme_of
+from dpbeam.io.paths import STDIN, absolute, is_folder, is_pipe, local_path, scheme_of
+from dpbeam.io.patterns import is_wild
 from dpbeam.storage import FileSystems
 from dpbeam.storage.files import NotOnceError, Put
 

@@ -45,7 +45,8 @@ from dpbeam.io.new_files import (
     output_named,
 )
 from dpbeam.io.output_formats import SHARD_NAME, shard_name
-from dpbeam.io.paths import WILDCARDS, absolute, is_folder, local_path, scheme_of
+from dpbeam.io.paths import absolute, is_folder, local_path, scheme_of
+from dpbeam.io.patterns import WILDCARDS
 from dpbeam.io.released import describe, sha256_of
 from dpbeam.storage import FileSystems
 from dpbeam.storage.files import Put

@@ -21,11 +21,12 @@ import pyarrow as pa
 from dpbeam.engine.beam.receipts import UNITS, ReceiptDoFn, mark_batch, plan_reading
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.errors import DataError, SettingError
+from dpbeam.io.compressions import compression_of
 from dpbeam.io.files import check_names, match_distinct
 from dpbeam.io.formats import formats
 from dpbeam.io.formats.base import InputFile, Piece
 from dpbeam.io.partitions import with_partitions
-from dpbeam.io.paths import compression_of, left_out
+from dpbeam.io.patterns import left_out
 from dpbeam.io.readers import TARGET_PAIRS, PlainUnit, WorkUnit, read_complete, read_scattered
 from dpbeam.io.rows import Counts, mixed_types
 from dpbeam.io.spec import InputSpec

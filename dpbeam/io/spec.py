@@ -28,7 +28,8 @@ from dpbeam.errors import DataError, InputError, SettingError, advice
 from dpbeam.io.formats import find, formats, infer_format
 from dpbeam.io.formats.base import Format
 from dpbeam.io.partitions import Filter
-from dpbeam.io.paths import check_text, local_path, of_folder
+from dpbeam.io.paths import check_text, local_path
+from dpbeam.io.patterns import of_folder
 from dpbeam.io.tables import Table
 from dpbeam.kernels.canonical import ID_KINDS, STRING
 

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 
 from dpbeam.engine.beam.store import NewFile, RunFolder
 from dpbeam.errors import DataError, StoreError
+from dpbeam.io.compressions import COMPRESSIONS, without_compression
 from dpbeam.io.files import identity
 from dpbeam.io.formats import find
-from dpbeam.io.paths import COMPRESSIONS, STDIN, check_no_device, is_pipe, without_compression
+from dpbeam.io.paths import STDIN, check_no_device, is_pipe
 from dpbeam.io.streams import open_input
 from dpbeam.storage import FileSystems
 from dpbeam.storage.reasons import reason, refusal

@@ -11,7 +11,8 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from dpbeam.errors import DataError
-from dpbeam.io.paths import STDIN, compression_of
+from dpbeam.io.compressions import compression_of
+from dpbeam.io.paths import STDIN
 from dpbeam.storage import FileSystems
 from dpbeam.storage.reasons import reason, refusal
 

@@ -11,10 +11,10 @@ import pytest
 import dpbeam
 from dpbeam.errors import InputError
 from dpbeam.io import formats
+from dpbeam.io.compressions import COMPRESSIONS
 from dpbeam.io.formats.base import Format, InputFile
 from dpbeam.io.formats.jsonl import JsonLines
 from dpbeam.io.item_lists import read_items
-from dpbeam.io.paths import COMPRESSIONS
 from dpbeam.io.sinks import OutputColumns
 from dpbeam.io.sources import plan_units
 from dpbeam.io.spec import InputSpec

@@ -3,8 +3,8 @@
 import pytest
 
 from dpbeam.errors import InputError
+from dpbeam.io.compressions import compression_of
 from dpbeam.io.formats import find, infer_format
-from dpbeam.io.paths import compression_of
 from dpbeam.io.spec import InputSpec, parse_ngrams
 
 PAIRS = {"user_column": "u", "item_columns": ["i"]}

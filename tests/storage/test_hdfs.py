@@ -11,8 +11,8 @@ import pytest
 import requests
 from hdfs import HdfsError
 
-from dpbeam.io.paths import files_of as files_meant
-from dpbeam.io.paths import of_folder
+from dpbeam.io.patterns import files_of as files_meant
+from dpbeam.io.patterns import of_folder
 from dpbeam.storage import FileSystems, hdfs
 from dpbeam.storage.hdfs import Writer
 from tests.support.uploads import WAYS, give_up, write

@@ -10,16 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from dpbeam.errors import SettingError
-from dpbeam.io.paths import (
-    check_no_folder,
-    in_folder_of_store,
-    is_pipe,
-    local_files,
-    name_of,
-    no_file,
-    scheme_of,
-    without_compression,
-)
+from dpbeam.io.compressions import without_compression
+from dpbeam.io.paths import is_pipe, name_of, scheme_of
+from dpbeam.io.patterns import check_no_folder, in_folder_of_store, local_files, no_file
 from dpbeam.plugins import FORMATS, added, load
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO
 
 from dpbeam.errors import DataError, InputError, SetupError, advice
-from dpbeam.io.paths import COMPRESSIONS, compression_of
+from dpbeam.io.compressions import COMPRESSIONS, compression_of
 from dpbeam.io.streams import ByteSource, open_input
 
 if TYPE_CHECKING:
