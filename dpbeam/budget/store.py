@@ -150,7 +150,7 @@ class BudgetStore:
             _check_file(str(self._url.database), create)
         self._engine = self._connected()
         with _store_errors(self.place):
-            self.id = self._opened(create)
+            self.id = self._open(create)
 
     def _connected(self) -> sa.Engine:
         # No pool: a job takes hours between two statements.
@@ -161,7 +161,7 @@ class BudgetStore:
             sa.event.listen(engine, "begin", _begin)
         return engine
 
-    def _opened(self, create: bool) -> str:
+    def _open(self, create: bool) -> str:
         if create:
             with self._writing() as connection:
                 self._lock(connection, "")

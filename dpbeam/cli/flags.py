@@ -339,10 +339,10 @@ def entry_point(
 ) -> Callable[[Callable[[OptionsT], int]], Callable[[Sequence[str]], int]]:
     """Makes the entry point of a command without Beam's flags of what it does: from an argv to the exit code."""
 
-    def made(body: Callable[[OptionsT], int]) -> Callable[[Sequence[str]], int]:
+    def decorate(body: Callable[[OptionsT], int]) -> Callable[[Sequence[str]], int]:
         return lambda argv: run_command(command, lambda: body(make_parser().parse(argv)[0]))
 
-    return made
+    return decorate
 
 
 #: Verb -> (whose flags it takes beside those of all, one line of help).

@@ -195,8 +195,8 @@ class PackCommand(ReleaseCommand):
                 "agent's row replaced)"
             )
 
-        made = functools.partial(_program_run, plan, job)
-        return run_program(job, made, ledger, report=report, trips=plan.rounds_limit, after=after)
+        make_run = functools.partial(_program_run, plan, job)
+        return run_program(job, make_run, ledger, report=report, trips=plan.rounds_limit, after=after)
 
 
 def _check_agents(spec: AgentSpec, summary: InputSummary) -> None:

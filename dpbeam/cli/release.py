@@ -239,7 +239,7 @@ class ProgramCommand(ReleaseCommand):
         program, writer = self.program(plan, job, listed), self._writer(plan, job)
         check_trips(program)  # before anything is charged
 
-        def made(folder: RunFolder) -> ProgramRun:
+        def make_run(folder: RunFolder) -> ProgramRun:
             return self.program_run(folder, program, writer, job, listed)
 
         def report(paths: list[str], released: int) -> None:
@@ -250,7 +250,7 @@ class ProgramCommand(ReleaseCommand):
 
         return run_program(
             job,
-            made,
+            make_run,
             ledger,
             report=report,
             trips=program.trips,

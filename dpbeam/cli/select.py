@@ -61,7 +61,7 @@ class SelectOptions(
 
 
 @dataclass(frozen=True)
-class Lists:
+class ListedItems:
     """What is released beside a selection, and the known releases in it as the ledger names them; None without."""
 
     beside: ListedBeside
@@ -122,31 +122,33 @@ class SelectCommand(ProgramCommand):
         spec, summary = job.reading
         yield f"input: {len(summary.files)} files of format {spec.format}; output: {job.target.path}"
 
-    def read_list(self, plan: SelectionPlan, job: Job[SelectOptions]) -> Lists:
+    def read_list(self, plan: SelectionPlan, job: Job[SelectOptions]) -> ListedItems:
         import pyarrow as pa
 
         from dpbeam.selection.public_items import ListedBeside
 
         public, known = super().read_list(plan, job), _known(job)
         if known is None:
-            return Lists(ListedBeside(plan, public))
+            return ListedItems(ListedBeside(plan, public))
         job.say(
             f"known: {len(known.items)} items of {len(known.named)} releases take no part in the selection"
         )
         items = pa.chunked_array([known.items, *([] if public is None else [public])]).unique()
         only_new = job.options.only_new
-        return Lists(ListedBeside(plan, items, known.items, only_new), known.named)
+        return ListedItems(ListedBeside(plan, items, known.items, only_new), known.named)
 
-    def ledger(self, plan: SelectionPlan, job: Job[SelectOptions], listed: Lists, **more: Any) -> Ledger:
+    def ledger(
+        self, plan: SelectionPlan, job: Job[SelectOptions], listed: ListedItems, **more: Any
+    ) -> Ledger:
         public = job.options.public_items is not None
         return super().ledger(
             plan, job, listed, public_items=public, known=listed.named, only_new=job.options.only_new
         )
 
-    def program(self, plan: SelectionPlan, job: Job[SelectOptions], listed: Lists) -> Program:
+    def program(self, plan: SelectionPlan, job: Job[SelectOptions], listed: ListedItems) -> Program:
         return listed.beside.program
 
-    def rows_beside(self, listed: Lists) -> int:
+    def rows_beside(self, listed: ListedItems) -> int:
         return listed.beside.rows
 
     def program_run(
@@ -155,7 +157,7 @@ class SelectCommand(ProgramCommand):
         program: Program,
         writer: beam.PTransform,
         job: Job[SelectOptions],
-        listed: Lists,
+        listed: ListedItems,
     ) -> ProgramRun:
         beside, store = listed.beside, folder.store
         beside.put(store)

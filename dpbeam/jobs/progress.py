@@ -140,11 +140,11 @@ class Progress:
         self._stage = ""
         self._job: dict[str, str] = {}
         self._share = 0.0
-        self._told = 0.0
+        self._last_line = 0.0
         self._ended = threading.Event()
 
     def __enter__(self) -> Progress:
-        self._begun = self._told = self._clock()
+        self._begun = self._last_line = self._clock()
         if not self._enabled:
             return self
         if sys.stderr is not None and sys.stderr.isatty():
@@ -210,11 +210,11 @@ class Progress:
             far = self._how_far().partition(", ")[2]
             with contextlib.suppress(OSError):
                 self._bar.update(self._task, completed=self.share or 0.0, left=far)
-        elif self._stage and self._clock() - self._told >= SECONDS_BETWEEN_LINES:
+        elif self._stage and self._clock() - self._last_line >= SECONDS_BETWEEN_LINES:
             self._line()
 
     def _line(self) -> None:
-        self._told = self._clock()
+        self._last_line = self._clock()
         far = self._how_far()
         complain(f"{self._title}: {self._stage}{f' ({far})' if far else ''}")
 

@@ -40,7 +40,7 @@ PAIRS_FOR_JOBS = 30_000_000
 
 def run_program(
     job: Job[Any],
-    made: Callable[[RunFolder], ProgramRun],
+    make_run: Callable[[RunFolder], ProgramRun],
     ledger: Ledger,
     *,
     report: Report,
@@ -55,7 +55,7 @@ def run_program(
     the job is done, whatever happens to its messages: a launcher that took it for failed would spend the budget again.
 
     Args:
-      made: the run of the program in a folder; called once.
+      make_run: makes the run of the program in a folder; called once.
       report: tells the person what was released, from the final paths (the ledger last) and the number of items.
       trips: of the program.
       rounds: of the selection, for messages on the way.
@@ -67,7 +67,7 @@ def run_program(
     """
 
     def work(folder: RunFolder, execute: Callable[[Build], None]) -> int:
-        run, store = made(folder), folder.claim()
+        run, store = make_run(folder), folder.claim()
         large = _large_and_local(job)
         alone = large and job.options.passes_per_job is None and not run.one_step
         if run.fits_one_job and not alone and job.options.checkpoint is None:

@@ -446,29 +446,29 @@ class _ToBatches(beam.DoFn):
         of_rows: Callable[[list[Any]], pa.RecordBatch],
     ):
         self._of_batch, self._of_rows = of_batch, of_rows
-        self._held: list[Any] = []
+        self._buffer: list[Any] = []
 
     def start_bundle(self) -> None:
-        self._held = []
+        self._buffer = []
 
     def process(self, element: Any) -> Iterator[pa.RecordBatch]:
         if isinstance(element, _BATCHES):
             with naming_arguments():
                 yield self._of_batch(element)
             return
-        self._held.append(element)
-        if len(self._held) >= _ROWS_PER_BATCH:
+        self._buffer.append(element)
+        if len(self._buffer) >= _ROWS_PER_BATCH:
             yield self._flush()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        if self._held:
+        if self._buffer:
             window = GlobalWindow()
             yield WindowedValue(self._flush(), window.max_timestamp(), (window,))
 
     def _flush(self) -> pa.RecordBatch:
-        held, self._held = self._held, []
+        rows, self._buffer = self._buffer, []
         with naming_arguments():
-            return self._of_rows(held)
+            return self._of_rows(rows)
 
 
 def to_batches(

@@ -97,7 +97,7 @@ class PipelineRun:
         for name in _OF_ACCOUNT[:2]:
             if name not in said and "budget" in said:
                 raise SettingError(f"budget needs {name}")
-        self._said = said
+        self._arguments = said
         if self.fixed_key and "budget" in said:
             raise SettingError(
                 "budget: what comes out under a fixed test key is NOT PRIVATE and is not charged; drop one"
@@ -106,13 +106,13 @@ class PipelineRun:
     @property
     def fixed_key(self) -> bool:
         """Whether the key is a fixed one of tests, so that nothing is private."""
-        run = self._said.get("run")
-        return "insecure_test_key" in self._said or (run is not None and run.insecure_key)
+        run = self._arguments.get("run")
+        return "insecure_test_key" in self._arguments or (run is not None and run.insecure_key)
 
     @property
     def dataset(self) -> str | None:
         """Whose account is charged."""
-        return self._said.get("dataset")
+        return self._arguments.get("dataset")
 
     def begin(self, pcoll: PCollection, ledger: Ledger, command: str) -> BegunRun:
         """Add what has to come before all stages.
@@ -124,7 +124,7 @@ class PipelineRun:
           InputError: workers do not reach a file of this machine.
           ValueError: the folder serves another transform.
         """
-        said, run = self._said, self._said.get("run")
+        said, run = self._arguments, self._arguments.get("run")
         options = pcoll.pipeline.options
         ledger.verify()
         charge = None

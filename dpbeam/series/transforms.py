@@ -68,7 +68,7 @@ class _LeaveOut(RunDoFn):
 
     def __init__(self, store: RunStore, kinds: bytes):
         super().__init__(store)
-        self._before, self._seen, self._came = kinds, b"", False
+        self._earlier_kinds, self._last_kinds, self._has_pairs = kinds, b"", False
 
     def setup(self) -> None:
         super().setup()
@@ -79,9 +79,9 @@ class _LeaveOut(RunDoFn):
         if not batch.num_rows:
             yield batch
             return
-        if not self._came:
+        if not self._has_pairs:
             self._store.write(_ANY_PAIRS, {})
-            self._came = True
+            self._has_pairs = True
         index, dictionary = encode_dictionary(batch.column("item"))
         out = among(fingerprints(self._keys.pairs.item, dictionary), self._out)
         yield batch.filter(pa.array(~out[index])) if out.any() else batch
@@ -90,12 +90,12 @@ class _LeaveOut(RunDoFn):
         """Remember of what type ids are, by the schema; nothing to be kept from the launcher."""
         if not kinds:
             return
-        if self._before and kinds != self._before:
+        if self._earlier_kinds and kinds != self._earlier_kinds:
             raise DataError(OTHER_KINDS)
-        if kinds != self._seen:
+        if kinds != self._last_kinds:
             name = _KINDS + hashlib.sha256(kinds).hexdigest()[:16]
             self._store.write(name, {"kinds": pa.array([kinds], pa.large_binary())})
-            self._seen = kinds
+            self._last_kinds = kinds
 
 
 class _Extend(BuildsBlocks):
@@ -123,7 +123,7 @@ class _Extend(BuildsBlocks):
         super().setup()
         self._pairs_key = self._store.run_key().derive(self._label)
         self._out = self._store.read(_OUT)["fp"]
-        self._opened = self._files.open()
+        self._parts = self._files.open()
 
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, Block]]:
         number, elements = element
@@ -138,12 +138,12 @@ class _Extend(BuildsBlocks):
             return
         users = Users.nobody()
         if (parts := self._files.parts) is not None:
-            users = self._opened.users(parts, number, self._sizes.num_blocks, self._out)
+            users = self._parts.users(parts, number, self._sizes.num_blocks, self._out)
         users = users.arrived(night, self._night, self._keys.pairs, self._cap)
         kinds = self._files.kinds or (b"" if night is None else night.kinds)
         block = users.block(number, self._sizes.num_shards, kinds)
         told |= {
-            "name": pa.array([self._opened.write_users(number, users).encode()], pa.large_binary()),
+            "name": pa.array([self._parts.write_users(number, users).encode()], pa.large_binary()),
             "open": np.array([len(users.links)], np.int64),
             "shards": np.array([shard for shard, _ in shard_slices(block)], np.int64),
         }
@@ -182,12 +182,12 @@ class _Gathered(BuildsBlocks):
 
     def setup(self) -> None:
         super().setup()
-        self._opened = self._files.open()
+        self._parts = self._files.open()
 
     def process(self, number: int) -> Iterator[tuple[int, Block]]:
         assert self._files.parts is not None
         blocks, shards = self._sizes.num_blocks, self._sizes.num_shards
-        items = self._opened.items(self._files.parts, number, shards)
+        items = self._parts.items(self._files.parts, number, shards)
         self._store.write(_gathered(number), {"items": np.array([len(items.fp)], np.int64)})
         if len(items.fp):
             block = gathered_block(items, number, blocks, shards, self._files.kinds)
@@ -218,12 +218,12 @@ class _KeepShard(TripDoFn):
 
     def setup(self) -> None:
         super().setup()
-        self._opened = self._files.open()
+        self._parts = self._files.open()
 
     def process(self, element: tuple[int, Shard]) -> Iterator[int]:
         number, shard = element
         items, released = self._program.end(shard, self._keys)
-        name = self._opened.write_items(number, items).encode()
+        name = self._parts.write_items(number, items).encode()
         self._store.write(_released(number), {**released, "name": pa.array([name], pa.large_binary())})
         self.receipt(RESULT, number, len(released["fp"]))
         yield number
@@ -240,7 +240,7 @@ class _KeepEnergy(TripDoFn):
 
     def setup(self) -> None:
         super().setup()
-        self._opened = self._files.open()
+        self._parts = self._files.open()
 
     def process(self, number: int) -> Iterator[int]:
         with taken_for_lost("a block of the night"):
@@ -248,7 +248,7 @@ class _KeepEnergy(TripDoFn):
         if len(told["shards"]):  # else it had no part in the rounds
             with taken_for_lost("a block of the night"):
                 block = load_block(self._store, self._program, number, self._trip, self._keys)
-            name = self._opened.write_energy(number, energy_of(block))
+            name = self._parts.write_energy(number, energy_of(block))
             self._store.write(_spent(number), {"name": pa.array([name.encode()], pa.large_binary())})
         yield number
 
@@ -326,7 +326,7 @@ class SeriesNight(beam.PTransform):
                 if self._night is None
                 else config.number_of(str(self._night))
             )
-            self._made = snapshot = window.begin(self._number, b"")
+            self._snapshot = snapshot = window.begin(self._number, b"")
             if self._night is None and snapshot.state.night == config.nights:
                 window.begin(config.nights + 1, b"")
             self._again = self._number <= snapshot.state.night
@@ -457,7 +457,9 @@ class SeriesNight(beam.PTransform):
             raise ValueError("a SeriesNight commits inside of its context")
         store, window, number = self._folder.store, self._window, self._number
         snapshot = window.snapshot
-        if snapshot.number != self._made.number:  # whoever made it has taken the folder of this night away
+        if (
+            snapshot.number != self._snapshot.number
+        ):  # whoever made it has taken the folder of this night away
             assert window.store is not None
             raise window.store.faster()
         self._folder.check()

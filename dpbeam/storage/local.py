@@ -189,7 +189,7 @@ def _delete(name: str, place: int) -> None:
 def _locked(path: str) -> int:
     """Descriptor of the locked file."""
     while True:
-        descriptor = _opened(path)
+        descriptor = _open_descriptor(path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with contextlib.suppress(FileNotFoundError):
@@ -205,7 +205,7 @@ def _locked(path: str) -> int:
         os.close(descriptor)  # whoever held it before has removed it
 
 
-def _opened(path: str) -> int:
+def _open_descriptor(path: str) -> int:
     """The file, which may be another user's; made where it is not there."""
     while True:
         for mode in (os.O_RDWR, os.O_RDONLY):

@@ -35,7 +35,7 @@ _OF_KEY = f"{_BOUND}{_WRITER}{owner.KEY}."  # who writes the key, which is the f
 _INSECURE = b"NOT PRIVATE: fixed test key\n"
 
 
-class _Held:
+class _KeptHere:
     """What a run keeps in the memory of this process: messages by name, each until it is taken, and items."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class _Held:
         self.items = KeptItems()
 
 
-_held: dict[str, _Held] = {}  # of every run of this process
+_kept_by_run: dict[str, _KeptHere] = {}  # of every run of this process
 
 
 class RunStore:
@@ -171,8 +171,8 @@ class RunStore:
         Raises:
           RuntimeError: it was taken before: a step made again would draw noise that was drawn already.
         """
-        held = _held.get(self.path)
-        message = None if held is None else held.messages.pop(name, None)
+        kept = _kept_by_run.get(self.path)
+        message = None if kept is None else kept.messages.pop(name, None)
         if message is None:
             raise RuntimeError("a message that lay in memory was taken before, or by another process")
         return message
@@ -183,9 +183,9 @@ class RunStore:
         return self._kept_here.items if self.in_memory else None
 
     @property
-    def _kept_here(self) -> _Held:
+    def _kept_here(self) -> _KeptHere:
         """The one of this run: of threads that ask for it first at once, all get that of one of them."""
-        return _held.get(self.path) or _held.setdefault(self.path, _Held())
+        return _kept_by_run.get(self.path) or _kept_by_run.setdefault(self.path, _KeptHere())
 
     @property
     def has_key(self) -> bool:
@@ -440,7 +440,7 @@ def key_file(key: RunKey) -> bytes:
 
 def remove_run(path: str) -> None:
     """Delete a run's folder with everything in it; harmless if it is gone."""
-    _held.pop(path, None)
+    _kept_by_run.pop(path, None)
     rest = FileSystems.remove_folder(path, first=owner.KEY, last=owner.FILE)
     if rest is not None:
         complain(f"dpbeam: warning: private data of a run could not be removed; remove what is left: {rest}")

@@ -71,7 +71,7 @@ def open_session(master: str | None, settings: Sequence[str], name: str) -> Spar
     if context is not None:
         _check_same(context, master, wanted)
         return context
-    return _made(master or ALL_CORES, wanted, name)
+    return _new_context(master or ALL_CORES, wanted, name)
 
 
 def parse(settings: Sequence[str]) -> dict[str, str]:
@@ -105,7 +105,7 @@ def _check_same(context: SparkContext, master: str | None, wanted: dict[str, str
         )
 
 
-def _made(master: str, wanted: dict[str, str], name: str) -> SparkContext:
+def _new_context(master: str, wanted: dict[str, str], name: str) -> SparkContext:
     from pyspark import SparkConf, SparkContext
 
     # Spark would take whatever python3 is on the path, which may lack dpbeam.

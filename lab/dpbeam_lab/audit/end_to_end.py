@@ -56,7 +56,7 @@ _MANY = 1_000  # items of a newcomer that only a side channel could tell of
 
 
 @dataclass(frozen=True)
-class Shown:
+class RunOutcome:
     """All that one run shows.
 
     Attributes:
@@ -110,7 +110,7 @@ class Command:
         self._main, self._folder, self._flags = main, Path(folder), tuple(flags)
         self.runs = 0
 
-    def run(self, rows: Rows, key: str) -> Shown:
+    def run(self, rows: Rows, key: str) -> RunOutcome:
         """One run under a fixed key, as hexadecimal digits."""
         self.runs += 1
         for child in self._folder.iterdir():
@@ -141,7 +141,7 @@ class Command:
             "names of files": sorted(files),
             **{f"file {name}": data for name, data in files.items()},
         }
-        return Shown(_released(out), rest, left)
+        return RunOutcome(_released(out), rest, left)
 
 
 def _call(main: Main, argv: list[str]) -> tuple[int, str, str]:
@@ -226,7 +226,7 @@ def telling_cases() -> list[Neighbours]:
 
 def _compare(case: Neighbours, command: Command, keys: Sequence[str], leaks: dict[str, None]) -> int:
     """Add to `leaks` what differs between runs that release the same; returns how many of S met one of S'."""
-    groups: dict[frozenset[str], list[tuple[bool, Shown]]] = defaultdict(list)
+    groups: dict[frozenset[str], list[tuple[bool, RunOutcome]]] = defaultdict(list)
     for key in keys:
         for there in (False, True):
             shown = command.run(rows_of([case], 1, with_newcomer=there), key)

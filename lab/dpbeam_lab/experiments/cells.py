@@ -79,17 +79,17 @@ class Task:
 
 def run_task(task: Task) -> Result:
     """Run a cell; the data stay open for the next one."""
-    return run_cell(task.cell, _opened(task.kind, task.folder))
+    return run_cell(task.cell, _open_data(task.kind, task.folder))
 
 
 @functools.lru_cache(maxsize=1)
-def _opened(kind: str, folder: str) -> Data:
+def _open_data(kind: str, folder: str) -> Data:
     return open_data(kind, folder)
 
 
 def forget() -> None:
     """Let go of the data."""
-    _opened.cache_clear()
+    _open_data.cache_clear()
 
 
 def prepared(name: str, epsilon: float, delta: float, settings: Mapping[str, Any]) -> Prepared:

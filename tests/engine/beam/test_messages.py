@@ -92,21 +92,21 @@ class TestInMemory:
 
     def test_what_nobody_took_goes_with_the_folder(self, run):
         ((_, element),) = send(run.store, letters([10]))
-        assert run.path in store_module._held
+        assert run.path in store_module._kept_by_run
         run.remove()
-        assert run.path not in store_module._held
+        assert run.path not in store_module._kept_by_run
         with pytest.raises(RuntimeError, match="was taken before"):
             list(receive(run.store, [element]))
 
     def test_threads_that_send_first_at_once_send_to_one_place(self, run, monkeypatch):
         both = threading.Barrier(2)
-        begin = store_module._Held.__init__
+        begin = store_module._KeptHere.__init__
 
-        def at_once(held):
+        def at_once(kept):
             both.wait(60)
-            begin(held)
+            begin(kept)
 
-        monkeypatch.setattr(store_module._Held, "__init__", at_once)
+        monkeypatch.setattr(store_module._KeptHere, "__init__", at_once)
         with ThreadPoolExecutor(2) as pool:
             elements = list(pool.map(lambda letter: next(send(run.store, [(0, letter)]))[1], "ab"))
         assert list(receive(run.store, elements)) == ["a", "b"]
