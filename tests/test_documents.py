@@ -1,6 +1,7 @@
 """What the documents list is what there is."""
 
 import importlib
+import json
 import re
 
 import pytest
@@ -147,7 +148,22 @@ OLD = [row[0] for row in rows("docs/how-to/from_1_to_2.md", "| 1.x | 2.0 |")]
 def test_what_the_page_of_migration_calls_old_is_refused_by_name(command, capsys):
     assert main(command.split()) == 2
     flag = re.search(r"--\w+", command)[0]
-    assert re.search(rf"(unknown flag {flag}\b|{flag} is no flag)", capsys.readouterr().err)
+    constant = flag.removeprefix("--").removeprefix("no_")
+    instead = rf"{flag} is no flag: give the constant of [\w, -]+ as --set {constant}=VALUE"
+    assert re.search(rf"(unknown flag {flag}\b|{instead})", capsys.readouterr().err)
+
+
+def test_every_flag_of_version_1_0_0_exists_or_the_page_of_migration_names_it(capsys):
+    """But for constants of methods, each of which is refused with what to write; and commands that the lab has now."""
+    before = json.loads((ROOT / "tests" / "cli" / "flags-1.0.0.json").read_text())
+    constants = {name for selector in selectors().values() for name in selector.settings_type.described()}
+    page = set(re.findall(r"(?<![\w-])--(?:no_)?([a-z][a-z_]+)", " ".join(OLD)))
+    gone = set()
+    for command, flags in before.items():
+        main([command, "--help"]), main([command, "--help_all"])
+        now = re.findall(r"(?<![\w-])--([a-z][a-z_]*)", capsys.readouterr().out)
+        gone |= {name for name in flags.split() if name not in now}
+    assert len(gone & constants) >= 10 and sorted(gone - constants - page) == []
 
 
 def test_the_page_of_migration_names_what_is_new():
