@@ -29,15 +29,16 @@ def read_pairs(spec: InputSpec, summary: InputSummary) -> Iterator[tuple[pa.Arra
     Raises:
       InputError: naming file, column or line.
     """
-    spec = summary.spec or spec
+    spec, counts = summary.spec or spec, Counts()
     for unit in plan_units(summary.files, spec):
         if not spec.complete_users:
-            for batch in read_scattered(unit, spec, summary.kinds, Counts()):
+            for batch in read_scattered(unit, spec, summary.kinds, counts):
                 yield plain(batch.column("user")), plain(batch.column("item"))
             continue
-        for block, batch in read_complete(unit, spec, summary.kinds, Counts()):
+        for block, batch in read_complete(unit, spec, summary.kinds, counts):
             blocks = encode_int64(pa.array(np.full(batch.num_rows, block)))
             yield encode_parts([blocks, encode_int64(batch.column("user"))]), plain(batch.column("item"))
+    counts.check_read("--input")
 
 
 def check_not_empty(spec: InputSpec, summary: InputSummary, unless: str = ALLOW) -> None:

@@ -25,6 +25,7 @@ from dpbeam.kernels.pair_rules import BAD_ROWS, EMPTY_ITEMS, NULL_ROWS, PairRule
 from dpbeam.rows.nested import level_missing, type_at
 
 if TYPE_CHECKING:
+    from dpbeam.io.formats.base import Piece
     from dpbeam.io.spec import InputSpec
 
 FILTERED_PAGES = "filtered_pages"
@@ -35,8 +36,50 @@ ROWS_PER_BATCH = 1_000_000
 _MAX_UNITS = (1 << 31) - 1
 
 
+class RowsError(DataError):
+    """Rows of the input were lost on the way from a file, or came twice."""
+
+
 class Counts(Counter):
-    """How many rows or items were dropped, by the names above. Private: neither log nor publish."""
+    """How many rows or items were dropped, by the names above. Private: neither log nor publish.
+
+    Attributes:
+      read: rows that readers gave, and those that they dropped themselves.
+      stated: rows that the files have of which a reader has read the beginning, as the files say; None: none says it.
+    """
+
+    read = 0
+    stated: int | None = None
+
+    def state(self, piece: Piece, rows: int) -> None:
+        """Take down how many rows a file says it has, once for all its pieces."""
+        if piece.start == 0:
+            self.stated = (self.stated or 0) + rows
+
+    def add_read(self, batches: Iterator[Rows]) -> Iterator[Rows]:
+        """The same batches, whose rows are taken down as read."""
+        while True:
+            dropped = self[BAD_ROWS]
+            rows = next(batches, None)
+            self.read += self[BAD_ROWS] - dropped
+            if rows is None:
+                return
+            self.read += len(rows)
+            yield rows
+
+    def check_read(self, where: str, read: int = 0, stated: int = 0) -> None:
+        """Refuse what gave fewer rows than its files say, or more, once it was read.
+
+        Args:
+          where: what it is, for the message; read, stated: what was taken down before it.
+
+        Raises:
+          RowsError: never with a number of rows, which is private.
+        """
+        if self.stated is not None and self.stated - stated != self.read - read:
+            raise RowsError(
+                f"{where}: not as many rows were read as are stated there; the file may be damaged"
+            )
 
 
 @dataclass

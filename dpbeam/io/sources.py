@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import apache_beam as beam
 import pyarrow as pa
 
-from dpbeam.engine.beam.receipts import UNITS, ReceiptDoFn, mark_batch, plan_reading
+from dpbeam.engine.beam.receipts import READ, STATED, UNITS, ReceiptDoFn, mark_batch, plan_reading
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.errors import DataError, SettingError
 from dpbeam.io.compressions import compression_of
@@ -303,6 +303,9 @@ class _Read(ReceiptDoFn):
                 yield mark_batch(batch, work.number, place)
                 place += 1
         self.receipt(UNITS, work.number, place)
+        self.receipt(READ, work.number, counts.read)
+        if counts.stated is not None:
+            self.receipt(STATED, work.number, counts.stated)
         if self._with_counts:
             for name, count in sorted(counts.items()):
                 yield beam.pvalue.TaggedOutput("counts", (name, int(count)))

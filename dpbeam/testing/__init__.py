@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dpbeam.testing.contracts import checks as checks
+    from dpbeam.testing.formats import FormatContract as FormatContract
     from dpbeam.testing.kinds import KindContract as KindContract
     from dpbeam.testing.kinds import check_kind as check_kind
     from dpbeam.testing.runners import check_runner as check_runner
     from dpbeam.testing.stores import StoreContract as StoreContract
 
 _HOME = {
+    "FormatContract": "formats",
     "KindContract": "kinds",
     "check_kind": "kinds",
     "StoreContract": "stores",

@@ -367,24 +367,6 @@ def test_jsonl_columns(write_file, refused):
     )
 
 
-def test_kinds_that_differ_between_files(tmp_path, read):
-    parquet(tmp_path, "a.parquet", user=["u"], item=["1"])
-    second = parquet(tmp_path, "b.parquet", user=["u"], item=[1])
-    spec = pairs_spec(f"{tmp_path}/*", format="parquet")
-    message = (
-        f"{second}: column 'item' holds int values where {{}} holds string values; "
-        "ids must have one type throughout, convert them"
-    )
-    with pytest.raises(InputError) as error:
-        read(spec)
-    assert str(error.value) == message.format(f"{tmp_path}/a.parquet")
-    # A worker refuses too, should the launcher not have looked at that file.
-    with pytest.raises(InputError) as error:
-        unit = WorkUnit((Piece(second, 0, 1 << 30),))
-        list(read_scattered(unit, spec, Kinds("string", ("string",)), Counts()))
-    assert str(error.value) == message.format("other input")
-
-
 TIME = datetime(2026, 11, 1)
 WHO = uuid.UUID(int=0xABC)
 #: Columns that may name one person, as text the same or not.
@@ -492,17 +474,9 @@ def test_columns_of_nulls_fit_every_kind(tmp_path, read):
 # ---- nulls
 
 
-def test_parquet_nulls(tmp_path, read, refused):
-    users = [f"u{i}" for i in range(9)]
-    path = parquet(
-        tmp_path, user=[None if i in (4, 5) else u for i, u in enumerate(users)], item=["i"] * 8 + [None]
-    )
-    assert refused(path) == "FILE: row 5: null in column 'user'; pass --on_null=drop to drop such rows"
-    spec = pairs_spec(path, on_null="drop")
-    kept, counts = read(spec, 1)
-    assert sorted(u for u, _ in kept) == ["u0", "u1", "u2", "u3", "u6", "u7"] and counts == {"null_rows": 3}
-    path = parquet(tmp_path, user=users, item=["i"] * 8 + [None])
-    for split in (None, 1):
+def test_parquet_nulls(tmp_path, refused):
+    path = parquet(tmp_path, user=[f"u{i}" for i in range(9)], item=["i"] * 8 + [None])
+    for split in (None, 1):  # rows are numbered in the file, not in what a worker reads
         assert refused(path, split) == (
             "FILE: row 9: null in column 'item'; pass --on_null=drop to drop such rows"
         )
@@ -512,43 +486,13 @@ def test_parquet_nulls(tmp_path, read, refused):
     )
 
 
-@pytest.mark.parametrize("user_column", [None, "user"])
-def test_grouped_nulls(tmp_path, read, refused, user_column):
+def test_grouped_nulls_of_users_with_names(tmp_path, read, refused):
     rows = [["a"], None, ["b", None, "c"], []]
     path = parquet(tmp_path, rows=4, user=["u", "v", "w", "x"], item=rows)
-    options = {"layout": "grouped", "user_column": user_column}
     message = "FILE: row 2: null in column 'item'; pass --on_null=drop to drop such rows"
-    assert refused(path, **options) == message
-    spec = InputSpec.create([path], item_columns=["item"], on_null="drop", **options)
-    kept, counts = read(spec)
-    assert counts == {"null_rows": 2}
-    assert kept == (
-        [["a"], ["b", "c"]] if user_column is None else {("u", "a"): 1, ("w", "b"): 1, ("w", "c"): 1}
-    )
-    path = parquet(tmp_path, rows=4, user=["u", "v"], item=[["a"], ["b", None]])
-    assert refused(path, **options) == message
-
-
-def test_jsonl_nulls(write_file, read, refused):
-    path = write_file("a.jsonl", "\n" + jsonl(*good(3), {"user": None, "item": "i"}, {"user": "u"}))
-    assert refused(path) == "FILE:5: null in column 'user'; pass --on_null=drop to drop such rows"
-    assert refused(path, 40) == "FILE:5: null in column 'user'; pass --on_null=drop to drop such rows"
-    spec = pairs_spec(path, on_null="drop")
-    kept, counts = read(spec)
-    assert sum(kept.values()) == 3 and counts == {"null_rows": 2}
-    path = write_file("a.jsonl", jsonl(*({"items": v} for v in (["a"], ["b", None], None, ["c"]))))
-    spec = InputSpec.create([path], layout="grouped", item_columns=["items"], on_null="drop")
-    assert read(spec) == ([["a"], ["b"], ["c"]], {"null_rows": 2})
-
-
-@pytest.mark.parametrize("format", ["csv", "tsv"])
-def test_an_empty_user_field_is_a_null(write_file, read, refused, format):
-    path = write_file(
-        f"a.{format}", "user,item\nu,i\n\n,i\nv,\n".replace(",", "," if format == "csv" else "\t")
-    )
-    assert refused(path) == "FILE:4: null in column 'user'; pass --on_null=drop to drop such rows"
-    spec = pairs_spec(path, on_null="drop")
-    assert read(spec) == ({("u", "i"): 1}, {"null_rows": 1, "empty_items": 1})
+    assert refused(path, layout="grouped") == message
+    kept, counts = read(pairs_spec(path, layout="grouped", on_null="drop"))
+    assert kept == {("u", "a"): 1, ("w", "b"): 1, ("w", "c"): 1} and counts == {"null_rows": 2}
 
 
 # ---- malformed rows
@@ -820,22 +764,10 @@ def test_malformed_jsonl_lists(write_file, read, refused):
 # ---- UTF-8
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.tsv", "a.jsonl"])
-def test_invalid_utf8(write_file, read, refused, name):
-    line = {
-        "a.txt": b"%s\n",
-        "a.csv": b"u,%s\n",
-        "a.tsv": b"u\t%s\n",
-        "a.jsonl": b'{"user":"u","item":"%s"}\n',
-    }[name]
-    header = {"a.csv": b"user,item\n", "a.tsv": b"user\titem\n"}.get(name, b"")
-    path = write_file(name, header + line % b"one" + line % b"\xff\xfe" + line % b"two")
-    number = 3 if header else 2
-    assert refused(path) == f"FILE:{number}: not valid UTF-8; {CONVERT}"
-    columns = {} if name == "a.txt" else {"user_column": "user", "item_columns": ["item"]}
-    kept, counts = read(InputSpec.create([path], on_bad_row="skip", **columns))
-    expected = [["one"], ["two"]] if name == "a.txt" else {("u", "one"): 1, ("u", "two"): 1}
-    assert kept == expected and counts == {"bad_rows": 1}
+def test_a_line_that_is_no_utf_8(write_file, read, refused):
+    path = write_file("a.txt", b"one\n\xff\xfe\ntwo\n")
+    assert refused(path) == f"FILE:2: not valid UTF-8; {CONVERT}"
+    assert read(InputSpec.create([path], on_bad_row="skip")) == ([["one"], ["two"]], {"bad_rows": 1})
 
 
 @pytest.mark.parametrize("tokenizer", [None, "words"])

@@ -26,11 +26,11 @@ def test_format_from_extension(pattern, format):
     assert infer_format([pattern]) == format
 
 
-@pytest.mark.parametrize("pattern", ["-", "x.gz", "data.csv/part-*", "x.orc"])
+@pytest.mark.parametrize("pattern", ["-", "x.gz", "data.csv/part-*", "x.ods"])
 def test_format_unknown(pattern, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data.csv").mkdir()
-    for name in ("x.gz", "data.csv/part-*", "x.orc"):
+    for name in ("x.gz", "data.csv/part-*", "x.ods"):
         (tmp_path / name).write_text("")
     with pytest.raises(InputError) as error:
         infer_format([pattern])
@@ -100,7 +100,7 @@ def test_ngrams_refused(value):
         (
             ["a"],
             {"format": "xml"},
-            "--input_format: expected one of parquet, jsonl, csv, tsv, avro, text, delta, iceberg, wet, warc, got "
+            "--input_format: expected one of parquet, jsonl, csv, tsv, avro, orc, text, delta, iceberg, wet, warc, got "
             "'xml'",
         ),
         (
@@ -119,7 +119,7 @@ def test_ngrams_refused(value):
             ["a.csv"],
             {"layout": "grouped", "item_columns": ["i"]},
             "--input_layout=grouped: csv has no lists; pass --tokenizer to take items from a text column, or use "
-            "parquet, jsonl or avro",
+            "parquet, jsonl, avro or orc",
         ),
         (
             ["a.parquet"],

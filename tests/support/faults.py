@@ -43,7 +43,7 @@ class Matrix:
 
     Attributes:
       of: what the example is, for the heading.
-      package: its folder; entries: its entry points.
+      package: its folder, or its one module; entries: its entry points.
       checks: what its author runs, made once the package with the fault is installed.
       faults: one row each.
     """
@@ -58,7 +58,7 @@ class Matrix:
         """The first check that refuses the example with these edits, and its message; `PASSES` and "" if none does."""
         with tempfile.TemporaryDirectory() as folder:
             put(Path(folder), self.package, self.entries, edits)
-            with installed(Path(folder), self.package.name):
+            with installed(Path(folder), self.package.stem):
                 try:
                     checks = list(self.checks())
                 except Exception as error:

@@ -1,95 +1,156 @@
-"""Files of every format of the input, one entry each: what the generic tests of formats read."""
+"""Files of every format of the input: what the inherited tests of formats read."""
 
 import io
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import orc
 
+from dpbeam.testing import FormatContract
 from tests.support.crawls import warc, wet
 
-
-@dataclass(frozen=True)
-class Files:
-    """How files of a format are written.
-
-    Attributes:
-      pairs: (user, item) rows -> the bytes of a file with columns `user` and `item`; None without columns.
-      users: items of each row -> the bytes of a file whose rows are users: a column of lists `items`, or texts.
-      options: of the spec that reads `users`.
-    """
-
-    pairs: Callable[[list[tuple[str, str]]], bytes] | None
-    users: Callable[[list[list[str]]], bytes]
-    options: dict
+_NAMES = ("user", "item")
+_PLACEHOLDER = "\2\2\2"  # of bytes that no writer takes for a string
 
 
-LISTS = {"layout": "grouped", "item_columns": ["items"]}
-TEXTS = {"layout": "grouped", "item_columns": ["text"], "tokenizer": "whitespace"}
+def _column(values: list) -> pa.Array:
+    """Bytes among strings stand for strings that are no UTF-8."""
+    if any(isinstance(value, bytes) for value in values):
+        data = [value.encode() if isinstance(value, str) else value for value in values]
+        return pa.array(data, pa.binary()).view(pa.string())
+    return pa.array(values)
 
 
-def _parquet(columns: dict) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(pa.table(columns), sink, row_group_size=7)
-    return sink.getvalue()
+def _table(rows: list) -> pa.Table:
+    return pa.table({name: _column([row[place] for row in rows]) for place, name in enumerate(_NAMES)})
 
 
-def _avro(rows: list[dict], kind: object) -> bytes:
-    sink = io.BytesIO()
-    fields = [{"name": name, "type": kind} for name in rows[0]] if rows else []
-    schema = {"type": "record", "name": "row", "fields": fields}
-    fastavro.writer(sink, schema, rows, codec="deflate", sync_interval=200)
-    return sink.getvalue()
+def _lists(rows: list) -> pa.Table:
+    return pa.table({"items": pa.array(rows, pa.list_(pa.string()))})
 
 
-def _columns(rows: list[tuple[str, str]]) -> dict:
-    return {"user": [user for user, _ in rows], "item": [item for _, item in rows]}
+class ParquetFiles(FormatContract):
+    name = "parquet"
+
+    def pairs(self, rows):
+        return self._written(_table(rows))
+
+    def users(self, rows):
+        return self._written(_lists(rows))
+
+    def _written(self, table):
+        sink = io.BytesIO()
+        pq.write_table(table, sink, row_group_size=7)
+        return sink.getvalue()
 
 
-def _json(rows: list[dict]) -> bytes:
-    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+class OrcFiles(FormatContract):
+    name = "orc"
+
+    def pairs(self, rows):
+        return self._written(_table(rows))
+
+    def users(self, rows):
+        return self._written(_lists(rows))
+
+    def _written(self, table):
+        """Stripes of seven rows."""
+        sink = io.BytesIO()
+        with orc.ORCWriter(sink, stripe_size=1) as writer:
+            for start in range(0, max(table.num_rows, 1), 7):
+                writer.write(table.slice(start, 7))
+        return sink.getvalue()
 
 
-def _delimited(names: list[str], rows: list, mark: str) -> bytes:
-    return "".join(mark.join(row) + "\n" for row in [names, *rows]).encode()
+class AvroFiles(FormatContract):
+    name = "avro"
+
+    def pairs(self, rows):
+        kinds = {
+            name: ["null", "long" if isinstance(rows[0][place], int) else "string"]
+            for place, name in enumerate(_NAMES)
+        }
+        shown = [[_PLACEHOLDER if isinstance(value, bytes) else value for value in row] for row in rows]
+        data = self._written([dict(zip(_NAMES, row)) for row in shown], kinds, codec="null")
+        raw = [value for row in rows for value in row if isinstance(value, bytes)]
+        return data.replace(_PLACEHOLDER.encode(), raw[0]) if raw else data
+
+    def users(self, rows):
+        items = {"type": "array", "items": ["null", "string"]}
+        return self._written([{"items": user} for user in rows], {"items": ["null", items]}, codec="deflate")
+
+    def _written(self, rows, kinds, codec):
+        fields = [{"name": name, "type": kind} for name, kind in kinds.items()]
+        sink = io.BytesIO()
+        fastavro.writer(
+            sink, {"type": "record", "name": "row", "fields": fields}, rows, codec=codec, sync_interval=200
+        )
+        return sink.getvalue()
 
 
-def _named(rows: list) -> list[dict]:
-    return [{"user": user, "item": item} for user, item in rows]
+class JsonFiles(FormatContract):
+    name = "jsonl"
+
+    def pairs(self, rows):
+        return b"".join(b'{"user": %s, "item": %s}\n' % tuple(map(_json, row)) for row in rows)
+
+    def users(self, rows):
+        return "".join(json.dumps({"items": user}) + "\n" for user in rows).encode()
+
+
+def _json(value) -> bytes:
+    return b'"%s"' % value if isinstance(value, bytes) else json.dumps(value).encode()
+
+
+class CsvFiles(FormatContract):
+    name, mark = "csv", b","
+    options = {"layout": "grouped", "item_columns": ["text"], "tokenizer": "whitespace"}  # noqa: RUF012
+
+    def pairs(self, rows):
+        return self._lines([_NAMES, *rows])
+
+    def users(self, rows):
+        return self._lines([("text", "n"), *((" ".join(user), "1") for user in rows)])
+
+    def _lines(self, rows):
+        return b"".join(self.mark.join(map(_text, row)) + b"\n" for row in rows)
+
+
+def _text(value) -> bytes:
+    return value if isinstance(value, bytes) else b"" if value is None else str(value).encode()
+
+
+class TsvFiles(CsvFiles):
+    name, mark = "tsv", b"\t"
+
+
+class TextFiles(FormatContract):
+    name, options = "text", {}
+
+    def users(self, rows):
+        return "".join(" ".join(user) + "\n" for user in rows).encode()
+
+
+class WetFiles(FormatContract):
+    name, options = "wet", {"user": "record"}
+
+    def users(self, rows):
+        return wet(_pages(rows), compressed=False)
+
+
+class WarcFiles(WetFiles):
+    name = "warc"
+
+    def users(self, rows):
+        return warc([(uri, text.encode()) for uri, text in _pages(rows)], compressed=False)
 
 
 def _pages(rows: list) -> list[tuple[str, str]]:
-    return [(f"https://{n}.example/", " ".join(items)) for n, items in enumerate(rows)]
+    return [(f"https://{n}.example/", " ".join(user)) for n, user in enumerate(rows)]
 
 
-FILES = {
-    "parquet": Files(lambda rows: _parquet(_columns(rows)), lambda rows: _parquet({"items": rows}), LISTS),
-    "jsonl": Files(
-        lambda rows: _json(_named(rows)), lambda rows: _json([{"items": items} for items in rows]), LISTS
-    ),
-    "avro": Files(
-        lambda rows: _avro(_named(rows), "string"),
-        lambda rows: _avro([{"items": items} for items in rows], {"type": "array", "items": "string"}),
-        LISTS,
-    ),
-    "csv": Files(
-        lambda rows: _delimited(["user", "item"], rows, ","),
-        lambda rows: _delimited(["text", "n"], [(" ".join(items), "1") for items in rows], ","),
-        TEXTS,
-    ),
-    "tsv": Files(
-        lambda rows: _delimited(["user", "item"], rows, "\t"),
-        lambda rows: _delimited(["text", "n"], [(" ".join(items), "1") for items in rows], "\t"),
-        TEXTS,
-    ),
-    "text": Files(None, lambda rows: "".join(" ".join(items) + "\n" for items in rows).encode(), {}),
-    "wet": Files(None, lambda rows: wet(_pages(rows), compressed=False), {"user": "record"}),
-    "warc": Files(
-        None,
-        lambda rows: warc([(uri, text.encode()) for uri, text in _pages(rows)], compressed=False),
-        {"user": "record"},
-    ),
-}
+_ALL = (ParquetFiles, OrcFiles, JsonFiles, AvroFiles, CsvFiles, TsvFiles, TextFiles, WetFiles, WarcFiles)
+#: Name of every format that reads files -> how they are written.
+FILES = {files.name: files() for files in _ALL}

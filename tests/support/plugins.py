@@ -24,15 +24,19 @@ _CACHES = (plugins._entries, registry._installed, formats._installed, formats.fi
 
 
 def put(site: Path, package: Path, entries: str, edits: Sequence[Edit] = (), name: str | None = None) -> None:
-    """A distribution of a package below a folder for `sys.path`.
+    """A distribution of a package, or of a module, below a folder for `sys.path`.
 
     Args:
       entries: its entry points, in the words of `entry_points.txt`.
       edits: of its files; name: of the distribution, if not that of the package.
     """
-    name = name or package.name
-    target, about = site / package.name, site / f"{name}-1.dist-info"
-    shutil.copytree(package, target, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    name = name or package.stem
+    about = site / f"{name}-1.dist-info"
+    target = site / package.name if package.is_dir() else site
+    if package.is_dir():
+        shutil.copytree(package, target, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    else:
+        shutil.copy(package, target)
     for file, text, other in edits:
         source = (target / file).read_text()
         assert source.count(text) == 1, f"{file} has {text!r} {source.count(text)} times"

@@ -5,6 +5,7 @@ missing leaves a receipt in the run's folder, and the launcher holds them agains
 published:
 
     planned units = units read; batches of these = batches partitioned     (UNITS, BATCHES)
+    rows that files say they have = rows read                              (STATED, READ)
     rows of the batches = rows from which blocks were built                (BATCHES, ROWS)
     blocks built = blocks that sent their first messages                   (BLOCKS, FIRST)
     first messages sent = received, by relays and shards or by the hub     (FIRST, RELAYS, RELAYED, SHARDS, MET)
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from dpbeam.engine.beam.store import RunStore
 
 UNITS = "units"  # unit of input -> batches that it was read as
+STATED = "stated"  # unit of input -> rows of the files that begin in it, as they say
+READ = "read"  # unit of input -> rows that were read
 BATCHES = "batches"  # `batch_number` -> rows
 ROWS = "rows"  # block -> rows that came to it, of which a sample may stay
 BLOCKS = "blocks"  # block -> 1
@@ -48,7 +51,7 @@ SHARDS = "shards"  # shard -> messages that it received on the first trip
 MET = "met"  # trip -> parts that met at the hub
 RESULT = "result"  # shard, block or 0 for the only part -> rows of the result
 
-_KINDS = (UNITS, BATCHES, ROWS, BLOCKS, FIRST, RELAYS, RELAYED, SHARDS, MET, RESULT)
+_KINDS = (UNITS, STATED, READ, BATCHES, ROWS, BLOCKS, FIRST, RELAYS, RELAYED, SHARDS, MET, RESULT)
 _STEM = "receipts-"
 _PLANNED_UNITS, _PLANNED_TRIPS = "planned-units", "planned-trips"
 _REQUESTS = 16  # at once, to a store that takes milliseconds to answer
@@ -140,6 +143,10 @@ def check_receipts(store: RunStore, trips: int | None = None) -> int:
 
 def _check_reading(receipts: _Receipts, planned: list[int]) -> None:
     _same(set(planned), set(receipts[UNITS]), "units of input")
+    if receipts[STATED] and sum(receipts[STATED].values()) != sum(receipts[READ].values()):
+        raise RunnerError(
+            "not as many rows of the input were read as its files say they have; one may be damaged"
+        )
     batches = {batch_number(unit, place) for unit, n in receipts[UNITS].items() for place in range(n)}
     _same(batches, set(receipts[BATCHES]), "batches of rows that were read")
     _same(sum(receipts[BATCHES].values()), sum(receipts[ROWS].values()), "rows on their way to blocks")

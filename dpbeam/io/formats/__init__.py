@@ -25,6 +25,7 @@ _FORMATS = {
     "csv": "dpbeam.io.formats.delimited:Csv",
     "tsv": "dpbeam.io.formats.delimited:Tsv",
     "avro": "dpbeam.io.formats.avro:Avro",
+    "orc": "dpbeam.io.formats.orc:Orc",
     "text": "dpbeam.io.formats.text:Text",
     "delta": "dpbeam.io.formats.delta:Delta",
     "iceberg": "dpbeam.io.formats.iceberg:Iceberg",

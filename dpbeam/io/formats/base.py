@@ -8,6 +8,7 @@ are errors; a file may not be compressed as a whole, nor come through a pipe.
 from __future__ import annotations
 
 import importlib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -126,6 +127,9 @@ class Format(ABC):
     ) -> Iterator[Rows]:
         """The rows that begin in a piece of an opened file; of the whole file where it cannot be split.
 
+        Where a file says how many rows it has, the reader passes that on to `counts.state`: a run that reads fewer ends
+        with an error.
+
         Raises:
           InputError: naming file and row. Rows that are dropped, as the spec says, are counted.
         """
@@ -160,10 +164,13 @@ class Format(ABC):
     def read_pieces(
         self, pieces: Sequence[Piece], spec: InputSpec, kinds: Kinds, counts: Counts
     ) -> Iterator[Rows]:
-        """The rows of several pieces, one after the other."""
+        """The rows of several pieces, one after the other. Raises RowsError for a whole file that gave not all."""
         for piece in pieces:
+            read, stated = counts.read, counts.stated
             with open_input(piece.path) as file:
-                yield from self.read(piece, file, spec, kinds, counts)
+                yield from counts.add_read(self.read(piece, file, spec, kinds, counts))
+                if counts.stated != stated and file.seek(0, os.SEEK_END) <= piece.end:
+                    counts.check_read(piece.path, read, stated or 0)
 
     def check_installed(self) -> None:
         """Refuse to go on without what reading needs. Raises InputError."""

@@ -63,6 +63,7 @@ class Parquet(Format):
     ) -> Iterator[Rows]:
         source = ParquetInput(piece, file, spec)
         check_types(piece.path, spec, source.types, kinds)
+        counts.state(piece, source.num_rows)
         yield from source.rows(piece.start, piece.end)
 
 
