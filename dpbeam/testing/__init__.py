@@ -13,16 +13,20 @@ if TYPE_CHECKING:
     from dpbeam.testing.formats import FormatContract as FormatContract
     from dpbeam.testing.kinds import KindContract as KindContract
     from dpbeam.testing.kinds import check_kind as check_kind
+    from dpbeam.testing.replay import audit_by_replay as audit_by_replay
     from dpbeam.testing.runners import check_runner as check_runner
+    from dpbeam.testing.selectors import SelectorContract as SelectorContract
     from dpbeam.testing.stores import StoreContract as StoreContract
 
 _HOME = {
+    "checks": "contracts",
     "FormatContract": "formats",
     "KindContract": "kinds",
     "check_kind": "kinds",
-    "StoreContract": "stores",
+    "audit_by_replay": "replay",
     "check_runner": "runners",
-    "checks": "contracts",
+    "SelectorContract": "selectors",
+    "StoreContract": "stores",
 }
 __all__ = [*_HOME]
 

@@ -74,7 +74,18 @@ def run(tree: Path, *argv: str) -> str:
 @pytest.mark.engines  # a run of tests of its own
 def test_the_selector_passes_the_tests_that_it_inherits_and_the_registry_stays_the_only_list(tree):
     chosen = "sift or test_registry"
-    said = run(tree, "-m", "pytest", "-p", "no:cacheprovider", "-vv", "-k", chosen, "tests/selectors")
+    said = run(
+        tree,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-vv",
+        "-k",
+        chosen,
+        "tests/selectors",
+        "test_my_sift.py",
+    )
     assert len(re.findall(r"sift.* PASSED", said)) >= 8, said
     assert "test_registry.py" in said
 
@@ -86,7 +97,7 @@ def test_a_plan_refuses_what_contradicts_itself(tree):
 PROGRAMS = """
 import runpy, sys
 from dpbeam.cli import main
-for program in ("audited.py", "tried.py"):
+for program in ("audited.py", "replayed.py", "tried.py"):
     print("##", program)
     runpy.run_path(program, run_name="__main__")
 print("## dpbeam")

@@ -14,10 +14,10 @@ from dpbeam.kernels.pairs import Block
 from dpbeam.selectors.uniform.program import UniformProgram
 from dpbeam.series.night_program import NightProgram
 from dpbeam.series.program import SeriesProgram
+from dpbeam.testing.replay import Watched
 from tests.support.hub_programs import Applause, GreedyCover
 from tests.support.instances import batches, random_pairs
 from tests.support.running import key, names, release
-from tests.support.watch import Watched
 
 _DERIVED = {"noises"}  # of `noise` and `hub_noise`, whoever overrides them
 

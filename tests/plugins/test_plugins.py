@@ -14,18 +14,10 @@ from dpbeam.errors import InputError
 from dpbeam.families.registry import families
 from dpbeam.io import formats
 from dpbeam.selectors import registry
+from tests.plugins.faults import ENTRIES, PACKAGE
 from tests.support.plugins import installed, put
 
-PACKAGE = "geometric_selector"
 BUDGET = ["--epsilon=2", "--delta=1e-3"]
-ENTRIES = f"""
-[{plugins.SELECTORS}]
-geometric = {PACKAGE}:Geometric
-[{plugins.EVENTS}]
-geometric = {PACKAGE}.event
-[{plugins.FORMATS}]
-bars = {PACKAGE}.bars:Bars
-"""
 
 
 @pytest.fixture
@@ -35,8 +27,8 @@ def install(tmp_path, monkeypatch):
     with contextlib.ExitStack() as stack:
 
         def install(entries: str = ENTRIES, name: str = "geometric") -> None:
-            put(tmp_path / name, Path(__file__).parent / PACKAGE, entries, name=name)
-            stack.enter_context(installed(tmp_path / name, PACKAGE))
+            put(tmp_path / name, PACKAGE, entries, name=name)
+            stack.enter_context(installed(tmp_path / name, PACKAGE.name))
 
         install.gone = stack.close
         yield install
@@ -96,16 +88,16 @@ def test_its_law_is_the_recursion_of_the_paper(install):
     ("entries", "look", "message"),
     [
         (
-            f"[{plugins.FORMATS}]\ncsv = {PACKAGE}.bars:Bars\n",
+            f"[{plugins.FORMATS}]\ncsv = {PACKAGE.name}.bars:Bars\n",
             formats.names,
             "adds 'csv', which is there already",
         ),
         (
-            f"[{plugins.FORMATS}]\nbars = {PACKAGE}.bars:Nothing\n",
+            f"[{plugins.FORMATS}]\nbars = {PACKAGE.name}.bars:Nothing\n",
             lambda: formats.find("bars"),
             "cannot load",
         ),
-        (f"[{plugins.SELECTORS}]\nx = {PACKAGE}.absent:X\n", registry.selectors, "cannot load"),
+        (f"[{plugins.SELECTORS}]\nx = {PACKAGE.name}.absent:X\n", registry.selectors, "cannot load"),
         (
             f"[{plugins.SELECTORS}]\nx = dpbeam.selectors.mad:Mad\n",
             registry.selectors,

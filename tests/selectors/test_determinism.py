@@ -8,7 +8,7 @@ import dpbeam.kernels.pairs as pairs_module
 from dpbeam.engine.in_process import run_in_process
 from tests.support.instances import batches, random_pairs
 from tests.support.running import key, release, watch
-from tests.support.variants import VARIANTS, program
+from tests.support.variants import program
 
 
 def outcome(released) -> dict[bytes, float]:
@@ -20,15 +20,6 @@ def outcome(released) -> dict[bytes, float]:
 @pytest.fixture(scope="module")
 def data():
     return random_pairs(11, users=120, items=60, max_degree=14)
-
-
-@pytest.mark.parametrize("name", VARIANTS)
-def test_blocks_and_shards_leave_no_trace(name, data):
-    chosen = program(name)
-    wanted = outcome(release(chosen, data, key("d")))
-    assert len(wanted) >= 5
-    for blocks, shards in ((1, 64), (80, 1)):  # of which some have nothing
-        assert outcome(release(chosen, data, key("d"), num_blocks=blocks, num_shards=shards)) == wanted
 
 
 @pytest.mark.parametrize("name", ["basic", "mad2r gaussian resampled", "gsu2"])
@@ -87,8 +78,3 @@ def test_another_key_gives_other_noise(data):
     first = watch(program("basic"), data, key("d")).rounds[0].state["noisy"]
     second = watch(program("basic"), data, key("e")).rounds[0].state["noisy"]
     assert all(first[item] != second[item] for item in first)
-
-
-@pytest.mark.parametrize("name", VARIANTS)
-def test_empty_input_releases_nothing(name):
-    assert len(run_in_process(program(name), [], key("d"))) == 0

@@ -17,9 +17,9 @@ from dpbeam.selection.plan import make_plan
 from dpbeam.selection.report import plan_report
 from dpbeam.selectors.floor import USERS, Floored, lowered
 from dpbeam.selectors.registry import find, selectors, variants
+from dpbeam.testing.replay import ONE
 from tests.support.instances import batches, random_pairs, whole_block
 from tests.support.running import key, names, release, watch
-from tests.support.watch import ONE
 
 METHODS = [name for name, selector in selectors().items() if selector.takes_min_users]
 FLOORS = (2, 3, 7)

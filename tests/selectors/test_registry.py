@@ -16,7 +16,7 @@ from dpbeam.review.page import known_weaknesses
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selectors import registry
-from dpbeam.selectors.base import Request, Selector, Settings
+from dpbeam.selectors.base import Selector, Settings
 from dpbeam.selectors.registry import advised, all_settings, defaults, find, register, selectors, variants
 from tests.selectors.case import cases
 
@@ -79,15 +79,8 @@ def test_a_selector_says_all_that_is_asked(name):
     selector = selectors()[name]
     assert find(name) is selector
     assert all(find(alias) is selector for alias in selector.aliases)
-    assert selector.summary and "\n" not in selector.summary
     assert issubclass(selector.settings_type, Settings)
     assert {f.name for f in fields(selector.settings_type)} == set(selector.settings_type.described())
-    first = next(iter(selector.variants.values()))
-    resolved = [
-        selector.resolve(Request(1.0, 1e-5, None, selector.settings_type(**settings)))
-        for settings in ({}, first)
-    ]
-    assert resolved[0] == resolved[1]  # the first variant is the default
     assert set(cases()[name].tight) <= set(selector.variants)
 
 

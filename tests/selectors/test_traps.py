@@ -45,18 +45,6 @@ def test_only_items_of_the_rounds_samples_are_released(name):
     assert sum(item.startswith("own") for item in released) == 8 * chosen.trips
 
 
-@pytest.mark.parametrize("name", VARIANTS)
-def test_number_of_rounds_never_depends_on_data(name):
-    """Everything found in the first round, nothing ever found, or one pair alone: the same trips and noise."""
-    chosen = program(name)
-    expected = [trip for trip in range(chosen.trips) if chosen.noise(trip) is not None]
-    popular = [(f"user {u}", "one item") for u in range(500)]
-    for pairs in (popular, [("a", "b")], random_pairs(2)):
-        watched = watch(chosen, pairs, key("rounds"), num_blocks=2)
-        assert sorted(watched.rounds) == expected
-        assert sorted(watched.replies) == sorted(chosen.reply_columns)
-
-
 @pytest.mark.parametrize("name", ["gsu2", "gsu8", "gsu8 no score"])
 def test_state_of_every_item_moves_in_every_round(name):
     """Found, hopeless or forgotten: Z takes the round's noise all the same, as in the slow reference."""

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from dpbeam.accounting.noise import NoiseSpec
-from dpbeam.engine.program import Keys, Program
+from dpbeam.engine.program import Keys
 from dpbeam.randomness import fingerprints, pair_bits
-from dpbeam.selectors.floor import Floored
 
 Sets = dict[str, list[str]]
 
@@ -76,11 +75,6 @@ def without(sets: Sets, removed: set[str]) -> Sets:
 
 #: Weight above a floor that rounding may make: nothing.
 NOTHING = 1e-6
-
-
-def unfloored(program: Program) -> tuple[Program, int]:
-    """What lies on a floor, and the K of the floor; 1 where there is none."""
-    return (program.inner, program.min_users) if isinstance(program, Floored) else (program, 1)
 
 
 def above(

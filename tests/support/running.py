@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import copy
 
-from dpbeam.engine.in_process import Released, run_in_process
+from dpbeam.engine.in_process import Released
 from dpbeam.engine.program import Keys, Program
 from dpbeam.randomness import RunKey
+from dpbeam.testing.replay import Pair, key, release, watch
 from tests.selectors.case import cases
-from tests.support.instances import Pair, batches
 from tests.support.reference import Data, Trace
-from tests.support.watch import Watched
 
-
-def key(text: str | int = "tests") -> RunKey:
-    return RunKey.insecure_fixed(str(text))
+__all__ = ["key", "names", "recast", "reference_trace", "release", "watch"]
 
 
 def recast(program: Program, kind: type) -> Program:
@@ -24,18 +21,8 @@ def recast(program: Program, kind: type) -> Program:
     return other
 
 
-def release(program: Program, pairs: list[Pair], run_key: RunKey, **sizes) -> Released:
-    return run_in_process(program, batches(pairs), run_key, **sizes)
-
-
 def names(released: Released) -> set[str]:
     return {item.decode() for item in released.items.to_pylist()}
-
-
-def watch(program: Program, pairs: list[Pair], run_key: RunKey, *, history=None, **sizes) -> Watched:
-    watched = Watched(program, history)
-    release(watched, pairs, run_key, **sizes)
-    return watched
 
 
 def reference_trace(method: str, program: Program, pairs: list[Pair], run_key: RunKey) -> Trace:

@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from dpbeam.randomness import fingerprints
 from dpbeam.randomness.prf import prf_bits
-from tests.support.reference import Data, Trace, unfloored, universe, without
+from dpbeam.testing.replay import unfloored
+from tests.support.reference import Data, Trace, universe, without
 
 
 def uniform_number(data: Data, item: str, round_number: int) -> int:

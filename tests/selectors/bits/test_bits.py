@@ -21,11 +21,11 @@ from dpbeam.selection.report import plan_report
 from dpbeam.selectors.base import Calibration
 from dpbeam.selectors.bits.calibration import calibrate_bits
 from dpbeam.selectors.bits.program import Moves
+from dpbeam.testing.replay import ONE as UNIT
 from dpbeam.topk.config import plan_topk
 from dpbeam.topk.family import TopKConfig
 from tests.support.instances import random_pairs
 from tests.support.running import key, names, release, watch
-from tests.support.watch import ONE as UNIT
 
 EPSILON, DELTA = 1.0, 0.05
 Sets = tuple[frozenset[int], ...]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dpbeam.testing.replay import unfloored
 from tests.selectors.case import SelectorCase
 from tests.selectors.gsu.reference import gsu
-from tests.support.reference import Data, Trace, unfloored
+from tests.support.reference import Data, Trace
 
 
 def reference(data: Data, p) -> Trace:

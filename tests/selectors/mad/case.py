@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dpbeam.testing.replay import unfloored
 from tests.selectors.case import SelectorCase
 from tests.selectors.mad import reference
 from tests.selectors.multi_round import variants
-from tests.support.reference import Data, Trace, unfloored
+from tests.support.reference import Data, Trace
 
 # Fixed point loses up to one step of 2^-30 a user; the rerouting coefficients of MAD are rounded down to 2^-24,
 # a relative loss of at most 2^-24 d d_max / alpha of a weight that stays below the number of users.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dpbeam.testing.replay import unfloored
 from tests.selectors.case import SelectorCase
 from tests.selectors.multi_round import variants
 from tests.selectors.uniform.reference import uniform_rounds
-from tests.support.reference import Data, Trace, unfloored
+from tests.support.reference import Data, Trace
 
 TOLERANCE = 2e-7  # fixed point loses up to one step of 2^-30 a user
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 
 from dpbeam.randomness import fingerprints
-from tests.support.reference import Data, Trace, above, unfloored
+from dpbeam.testing.replay import unfloored
+from tests.support.reference import Data, Trace, above
 
 
 def counts(lists: Mapping[str, Sequence[str]], *, quota: int, trips: int, latest: int) -> Counter:

@@ -17,11 +17,11 @@ from dpbeam.selection.plan import make_plan
 from dpbeam.selection.report import plan_report
 from dpbeam.selection.shown import shown_selection
 from dpbeam.selectors.vote.program import VoteProgram
+from dpbeam.testing.replay import ONE
 from tests.selectors.vote.reference import counts, ordered_lists, vote
 from tests.support.instances import random_pairs
 from tests.support.reference import Data
 from tests.support.running import key, names, recast, release, watch
-from tests.support.watch import ONE
 
 SIZES = [(1, 1), (3, 1), (1, 4), (4, 7), (60, 3)]  # blocks, shards
 NOISE = CountNoise(1.0, 0.02)
