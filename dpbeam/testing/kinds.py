@@ -321,9 +321,21 @@ class _Replay:
         self._again.clear()
         self._replaying = True
 
-    def pin(self, number: int, fp: np.ndarray, exact: np.ndarray, noisy: np.ndarray) -> np.ndarray:
-        """The noisy numbers, those of the first run where it had them."""
+    def pin(
+        self,
+        number: int,
+        fp: np.ndarray,
+        exact: np.ndarray,
+        noisy: np.ndarray,
+        alone: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """The noisy numbers, those of the first run where it had them.
+
+        Args:
+          alone: the noise by itself, for items that only the newcomer holds.
+        """
         noisy, moves = noisy.copy(), self.moved.setdefault(number, [])
+        others = noisy if alone is None else alone
         for row, place in enumerate((number, one.tobytes()) for one in fp):
             if place in self._again:
                 self.wrong.add(f"two numbers of round {number} have the same noise")
@@ -331,7 +343,7 @@ class _Replay:
             if not self._replaying:
                 self._seen[place] = int(exact[row]), int(noisy[row])
                 continue
-            before, pinned = self._seen.get(place, (0, int(noisy[row])))
+            before, pinned = self._seen.get(place, (0, int(others[row])))
             moves.append((int(exact[row]) - before) / UNITS)
             noisy[row] = pinned
         return noisy
@@ -348,7 +360,8 @@ class _Pinned(Forwarding):
     def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
         spec = self.noise(trip)
         assert spec is not None
-        noisy = self.replay.pin(spec.round, shard.fp, self.exact(trip, shard).units, noisy)
+        exact = self.exact(trip, shard).units
+        noisy = self.replay.pin(spec.round, shard.fp, exact, noisy, spec.alone(noisy, exact))
         return super().observe(trip, shard, noisy, present)
 
     def decide(self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw) -> Decided:

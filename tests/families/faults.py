@@ -193,6 +193,11 @@ MATRIX = Matrix(
             [("program.py", "share = noisy / UNITS", "share = sums / UNITS")],
         ),
         Fault(
+            "the hub halves the noise that it was given",
+            _REPLAY,
+            [("program.py", "share = noisy / UNITS", "share = (sums + (noisy - sums) / 2) / UNITS")],
+        ),
+        Fault(
             "the exact number of users divides, its noise is drawn and thrown away",
             _ROUNDS,
             [
