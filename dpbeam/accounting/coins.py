@@ -334,6 +334,7 @@ class CoinNoise(TableNoise):
 
     @property
     def law(self) -> ReleaseLaw:
+        """The law by which a coin releases."""
         return self.curve.law
 
     @property

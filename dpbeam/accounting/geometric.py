@@ -150,6 +150,7 @@ class CountNoise(TableNoise):
 
     @property
     def law(self) -> TruncatedGeometric:
+        """The law of the noise."""
         return truncated_geometric(self.epsilon, self.delta)
 
     def __str__(self) -> str:

@@ -104,6 +104,7 @@ class TableNoise(StatedNoise):
 
     @property
     def law(self) -> ReleaseLaw:
+        """The law by which an item is released."""
         raise self._unsaid("its table")
 
     @property

@@ -152,11 +152,13 @@ class Charge:
         return {"rho": exact(self.rho), "delta": exact(self.outside_delta)}
 
     def to_details(self) -> dict[str, Any]:
+        """JSON values for an entry of the account."""
         days = None if self.days is None else [str(self.days.first), str(self.days.last)]
         return {**vars(self), "days": days}
 
     @classmethod
     def from_details(cls, values: Mapping[str, Any]) -> Charge:
+        """Inverse of `to_details`."""
         days = values["days"]
         return cls(**{**values, "days": None if days is None else Days(*map(date.fromisoformat, days))})
 
@@ -201,6 +203,7 @@ class Standing:
 
     @property
     def left(self) -> dict[str, Fraction]:
+        """What is neither spent nor reserved, by the names of the limit's amounts."""
         return {
             name: amount - self.spent[name] - self.reserved[name]
             for name, amount in self.limit.amounts.items()
@@ -260,6 +263,7 @@ class Account:
 
     @property
     def exists(self) -> bool:
+        """Whether the account has an entry."""
         return bool(self.entries)
 
     @property

@@ -32,6 +32,7 @@ class Days:
         return (self.first + timedelta(n) for n in range((self.last - self.first).days + 1))
 
     def overlaps(self, other: Days) -> bool:
+        """Whether the two have a day in common."""
         return self.first <= other.last and other.first <= self.last
 
 

@@ -40,6 +40,8 @@ class CountOptions(InputOptions, BudgetOptions, ReleaseOptions):
 
 
 class CountCommand(ProgramCommand):
+    """`dpbeam count`."""
+
     family = CountConfig
     options = CountOptions
     requires = ("epsilon", "delta", "input", "domain", "output")

@@ -25,6 +25,8 @@ class HittingSetOptions(ChoiceOptions, CheckpointOptions):
 
 
 class HittingSetCommand(ChoiceCommand):
+    """`dpbeam hitting-set`."""
+
     family = HittingSetConfig
     options = HittingSetOptions
     settings = "dpbeam.hitting.config"

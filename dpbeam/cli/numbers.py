@@ -22,6 +22,7 @@ def nearest(word: str, *choices: Iterable[str]) -> str | None:
 
 
 def is_number(token: str) -> bool:
+    """Whether Python reads a word as a number."""
     try:
         float(token)
     except ValueError:

@@ -105,6 +105,8 @@ class PackOptions(
 
 
 class PackCommand(ReleaseCommand):
+    """`dpbeam pack`."""
+
     family = PackingConfig
     options = PackOptions
     guarantee = "joint differential privacy"

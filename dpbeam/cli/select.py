@@ -69,6 +69,8 @@ class ListedItems:
 
 
 class SelectCommand(ProgramCommand):
+    """`dpbeam select`."""
+
     family = SelectionConfig
     options = SelectOptions
     requires = ("input", "epsilon", "delta", "output")

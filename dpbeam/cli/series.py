@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 
 class SeriesCommand(PlannedCommand):
+    """`dpbeam series`."""
+
     family = SeriesConfig
     plan_requires = ("nights",)
     options = SeriesOptions

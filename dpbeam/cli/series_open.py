@@ -41,6 +41,12 @@ if TYPE_CHECKING:
 
 
 def open_series(options: SeriesOptions) -> int:
+    """Open a series, charge its account and publish its ledger; the exit code.
+
+    Raises:
+      InputError: flags do not go together, or the account or the place refuses.
+      NothingToDo: it was opened before.
+    """
     options.require("epsilon", "delta", "nights", "output")
     check_budget(options)
     check_test_key(options)

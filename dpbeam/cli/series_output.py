@@ -246,6 +246,7 @@ def stage(
 
 
 def release_of(options: SeriesOptions, target: OutputTarget) -> Release:
+    """What the ledger says of the command and the staged files."""
     from dpbeam.accounting.release import STARTED_FORMAT, Release
 
     return Release(
@@ -274,9 +275,11 @@ def published(prefix: str, window: SeriesWindow, night: str | None = None) -> Le
 
 
 def is_open(window: SeriesWindow) -> bool:
+    """Whether the opening of a series was paid for and published."""
     return window.store is not None and window.store.opened
 
 
 def mark_open(window: SeriesWindow) -> None:
+    """Write down that it was."""
     if window.store is not None:
         window.store.mark_opened()

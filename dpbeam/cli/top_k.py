@@ -25,6 +25,8 @@ class TopKOptions(ChoiceOptions):
 
 
 class TopKCommand(ChoiceCommand):
+    """`dpbeam top-k`."""
+
     family = TopKConfig
     options = TopKOptions
     settings = "dpbeam.topk.config"

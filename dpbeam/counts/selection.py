@@ -65,6 +65,7 @@ class CountNoises:
 
     @property
     def events(self) -> tuple[GaussianEvent, GaussianEvent]:
+        """For the ledger: of the histogram of items per user, and of the counts."""
         return (
             GaussianEvent(self.histogram_sigma, round=self.round, label="items per user"),
             GaussianEvent(self.sigma, round=self.round + 1, label="noisy counts"),

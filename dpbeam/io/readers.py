@@ -47,6 +47,7 @@ class WorkUnit:
 
     @classmethod
     def of(cls, plain: PlainUnit) -> WorkUnit:
+        """Of the plain values that go through a shuffle."""
         return cls(tuple(Piece(*piece) for piece in plain[1]), plain[0])
 
 

@@ -117,6 +117,7 @@ def _find_files(
 
 
 def notes_on(again: list[tuple[str, str]]) -> tuple[str, ...]:
+    """A line for the user on files that have several names, (further name, the one that is read)."""
     if not again:
         return ()
     (name, first), more = again[0], len(again) - 1

@@ -40,4 +40,5 @@ class Table:
     columns: tuple[Column, ...]
 
     def column(self, name: str) -> Column | None:
+        """The column of a name; None where there is none."""
         return next((column for column in self.columns if column.name == name), None)

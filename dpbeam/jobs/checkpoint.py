@@ -55,6 +55,7 @@ class RunIdentity:
         return cls(_digest([settings_digest(command, options, prefix), ledger_json]), _digest(contents))
 
     def keep(self, store: RunStore) -> None:
+        """Write it into the run's folder."""
         store.write_bytes(_SETTINGS, f"{self.settings} {self.files}".encode())
 
     @classmethod

@@ -63,6 +63,7 @@ def other_files(options: JobOptions) -> dict[str, str]:
 
 
 def check_counts(options: JobOptions) -> None:
+    """Refuse numbers of shards out of range. Raises InputError."""
     for name in ("num_shards", "num_output_shards"):
         value = options.said.get(name)
         if value is not None and not 1 <= value <= 65_536:

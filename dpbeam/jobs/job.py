@@ -237,6 +237,7 @@ class Job(Generic[OptionsT]):
 
     @property
     def quiet(self) -> bool:
+        """Whether --quiet was said."""
         return self.options.quiet
 
     def say(self, text: str) -> None:

@@ -56,6 +56,7 @@ class Packed:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the packed values."""
         return sum(part.nbytes for part in self.cell if not isinstance(part, str))
 
     def unpack(self) -> np.ndarray | pa.Array:

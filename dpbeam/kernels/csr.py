@@ -111,10 +111,12 @@ class Csr:
             yield slice(first, last), slice(start, end), Csr(offsets, self.links[start:end])
 
     def to_state(self, prefix: str) -> Columns:
+        """Columns whose names begin with the prefix."""
         return {f"{prefix}.offsets": self.offsets, f"{prefix}.links": self.links}
 
     @classmethod
     def from_state(cls, state: Columns, prefix: str) -> Csr:
+        """Inverse of `to_state`."""
         return cls(state[f"{prefix}.offsets"], state[f"{prefix}.links"])
 
 

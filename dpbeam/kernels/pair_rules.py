@@ -64,6 +64,7 @@ class Pairs:
         self.items = self.items.filter(pa.array(mask))
 
     def row_of(self, item: int) -> int:
+        """The row of an item, by its position."""
         return item if self.row is None else int(self.row[item])
 
     def drop_rows(self, rows: np.ndarray) -> None:

@@ -104,9 +104,11 @@ class Block:
 
     @property
     def num_items(self) -> int:
+        """How many distinct items its users hold."""
         return int(self.shard_offsets[-1])
 
     def to_columns(self, *, with_items: bool = True, with_identity: bool = True) -> Columns:
+        """Columns of its message; without the items, or what tells users and items apart, where none needs them."""
         columns: Columns = {
             "id": np.array([self.id], np.int64),
             "degrees": narrow(self.degrees),

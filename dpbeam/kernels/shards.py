@@ -107,6 +107,7 @@ class Shard(Linked):
         return pack_arrays(self.state)
 
     def to_columns(self) -> Columns:
+        """All that it holds, as columns of a message."""
         columns = self.links_columns()
         columns.update({f"sums.{name}": values for name, values in self.sums.items()})
         columns.update({f"per_link.{name}": values for name, values in self.per_link.items()})
@@ -131,6 +132,8 @@ class Shard(Linked):
 
     @classmethod
     def from_columns(cls, columns: Columns) -> Shard:
+        """Inverse of `to_columns`."""
+
         def part(prefix: str) -> dict[str, np.ndarray]:
             return {n[len(prefix) :]: v for n, v in columns.items() if n.startswith(prefix)}
 
@@ -169,6 +172,7 @@ class LinkedItems:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the items."""
         return sum(part.nbytes for part in self.parts)
 
     def take(self, rows: pa.Array) -> pa.Array:

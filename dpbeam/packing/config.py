@@ -184,6 +184,7 @@ class PackingPlan:
 
     @property
     def size(self) -> int:
+        """How many resources there are."""
         return self.market.size
 
     @property
@@ -265,6 +266,7 @@ class PackingPlan:
 
     @property
     def price_bits(self) -> int:
+        """Binary places of a price."""
         return price_bits(self.largest_price)
 
     @property

@@ -96,6 +96,7 @@ class Rows:
 
     @classmethod
     def of(cls, block: Block, price_bits: int) -> Rows:
+        """Rows of a block's agents, at prices of this many binary places."""
         values = np.asarray(block.user_values[VALUE])
         demands = np.asarray(block.user_values[DEMAND]).reshape(len(values), -1)
         return cls(values, demands, price_bits)

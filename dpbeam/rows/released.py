@@ -24,6 +24,9 @@ class ReleasedRow(tuple[Any, ...]):
     """A row: its values in order as a tuple, by attribute as of any row of Beam's, and by name as of a dictionary.
 
     `beam.io.WriteToParquet(path, schema)` takes dictionaries, asks `name in row` and writes a null where that is false.
+
+    Args:
+      fields, values: names and values, in the same order.
     """
 
     _fields: tuple[str, ...]

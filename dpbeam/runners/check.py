@@ -54,6 +54,7 @@ class Row:
 
     @property
     def ok(self) -> bool:
+        """Whether the command would go on."""
         return self.level != "refuse"
 
 

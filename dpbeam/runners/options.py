@@ -269,15 +269,18 @@ def cache_folder() -> str:
 
 
 def flink_jar(cache: str) -> str:
+    """Where Beam keeps the job server for Flink."""
     name = f"beam-flink-{matrix.minor(matrix.FLINK)}-job-server-{matrix.RUNNER_LIBRARIES}.jar"
     return os.path.join(cache, "jars", name)
 
 
 def spark_jar(cache: str) -> str:
+    """Where Beam keeps the job server for Spark."""
     return os.path.join(cache, "jars", f"beam-spark-3-job-server-{matrix.RUNNER_LIBRARIES}.jar")
 
 
 def prism_binary(cache: str) -> str:
+    """Where Prism lies once Beam has it."""
     return os.path.join(cache, f"prism-{matrix.PRISM}", "prism")
 
 
@@ -292,6 +295,7 @@ def worker_command() -> str | None:
 
 
 def is_local_spark(master: str | None) -> bool:
+    """Whether a master is Spark in its launcher's process; Beam's default is."""
     return re.fullmatch(r"local(\[.+\])?", master or "local[4]") is not None
 
 

@@ -238,6 +238,7 @@ class Watch(threading.Thread):
         self.leave()
 
     def leave(self, *_: object) -> None:
+        """End this process and remove its folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
         os._exit(1)
 

@@ -55,6 +55,7 @@ class SelectionPlan:
 
     @property
     def selector(self) -> Selector:
+        """That of the config."""
         return self.config.selector
 
     @functools.cached_property

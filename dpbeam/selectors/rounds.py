@@ -48,6 +48,7 @@ class Round:
 
     @property
     def plan(self) -> RoundPlan:
+        """The round as programs take it, of noise on both sides alike."""
         return RoundPlan(self.noise, self.threshold, self.noise, 1.0, self.delta)
 
 

@@ -36,6 +36,7 @@ class SeriesCounts:
 
     @property
     def noise(self) -> NoiseSpec:
+        """The noise of one count."""
         return NoiseSpec("gaussian", self.sigma, self.round)
 
     @property

@@ -48,9 +48,11 @@ class Parts:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Of all its files."""
         return tuple(name for name in (*self.blocks, *self.shards, *self.energies) if name)
 
     def to_columns(self) -> Columns:
+        """The names, as columns of a snapshot."""
         names = {"blocks": self.blocks, "shards": self.shards, "energies": self.energies}
         columns: Columns = {
             f"parts.{what}": pa.array(map(str.encode, n), pa.large_binary()) for what, n in names.items()
@@ -80,10 +82,12 @@ class OpenItems:
 
     @classmethod
     def none(cls) -> OpenItems:
+        """No items."""
         return cls.of(SeriesState.empty())
 
     @classmethod
     def of(cls, state: SeriesState) -> OpenItems:
+        """Those of a state."""
         return cls(state.item_fp, state.items, state.accumulators)
 
     def rows(self, keep: np.ndarray) -> OpenItems:
@@ -93,6 +97,7 @@ class OpenItems:
         return OpenItems(rows_at(self.fp, rows), self.items.take(pa.array(rows)), accumulators)
 
     def to_columns(self) -> Columns:
+        """Columns of their file."""
         return {"fp": self.fp, "items": self.items, **accumulator_columns(self.accumulators)}
 
 
@@ -109,15 +114,19 @@ class PartFiles:
 
     @staticmethod
     def new_attempt() -> str:
+        """A name that no other attempt at a night has."""
         return secrets.token_hex(8)
 
     def block_name(self, number: int) -> str:
+        """The file of a block's users."""
         return f"{PART}{self.attempt}-block-{number}"
 
     def energy_name(self, number: int) -> str:
+        """The file of what a block's users have left to spend."""
         return f"{PART}{self.attempt}-energy-{number}"
 
     def shard_name(self, number: int) -> str:
+        """The file of a shard's items."""
         return f"{PART}{self.attempt}-shard-{number}"
 
     def write_users(self, number: int, users: Users) -> str:

@@ -92,10 +92,12 @@ class Schedule:
 
     @property
     def rounds(self) -> int:
+        """How many rounds all nights have."""
         return len(self.nights)
 
     @property
     def last_night(self) -> int:
+        """Its number, from 1."""
         return self.nights[-1]
 
     def of_night(self, night: int) -> range:

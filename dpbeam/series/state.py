@@ -83,6 +83,7 @@ class Users:
 
     @classmethod
     def nobody(cls) -> Users:
+        """No users."""
         return Users(**_NOBODY)
 
     @staticmethod
@@ -99,6 +100,7 @@ class Users:
         return {name: columns[name] if name in columns else later[name] for name in USERS}
 
     def users_columns(self) -> Columns:
+        """The arrays of the users by name."""
         return {name: getattr(self, name) for name in USERS}
 
     def block(self, number: int = 0, num_shards: int = 1, kinds: bytes = b"") -> Block:
@@ -244,6 +246,7 @@ class SeriesState(Users):
 
     @classmethod
     def empty(cls) -> SeriesState:
+        """That before the first night."""
         return cls(
             **_NOBODY,
             night=0,
@@ -353,6 +356,7 @@ def open_items(accumulators: Columns) -> dict[str, np.ndarray]:
 
 
 def accumulator_columns(accumulators: Mapping[str, np.ndarray]) -> Columns:
+    """Noisy sums of items as columns of a file."""
     return {f"accumulators.{name}": accumulators[name] for name in ACCUMULATORS}
 
 

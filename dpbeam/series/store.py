@@ -257,6 +257,7 @@ class SeriesStore:
         return self.folder.has(_OPENED)
 
     def mark_opened(self) -> None:
+        """Write down that the opening is paid for and published."""
         if not self.opened:
             with contextlib.suppress(FileExistsError):
                 self.write_file(_OPENED, b"")

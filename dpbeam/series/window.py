@@ -119,6 +119,7 @@ class Snapshot:
     parts: Parts | None = None
 
     def to_bytes(self) -> bytes:
+        """What its file holds."""
         digests = pa.array(self.digests, pa.large_binary())
         state = self.state.to_columns() if self.parts is None else self.state.public_columns()
         parts = {} if self.parts is None else self.parts.to_columns()
@@ -126,6 +127,7 @@ class Snapshot:
 
     @classmethod
     def from_bytes(cls, data: bytes, number: int) -> Snapshot:
+        """Inverse of `to_bytes`; `number`: that of the file."""
         columns: dict[str, Any] = decode(data)
         digests = tuple(columns["digests"].to_pylist())
         closed, parts = bool(columns["closed"][0]), Parts.from_columns(columns)

@@ -118,6 +118,7 @@ class BeamFiles(RenamingFiles):
         return bool(self._beams.exists(path))
 
     def checksum(self, path: str) -> str:
+        """What the store says that tells two contents apart."""
         return str(self._beams.checksum(path))
 
     def sizes(self, prefix: str) -> dict[str, int]:

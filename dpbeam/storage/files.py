@@ -31,7 +31,8 @@ class NotOnceError(OSError):
 class NewFile(Protocol):
     """A file that is being written, whole once it is closed; an exception, or the garbage collector, gives it up."""
 
-    def write(self, data: Any, /) -> int: ...
+    def write(self, data: Any, /) -> int:
+        """Add bytes; how many."""
 
     def close(self) -> None:
         """Make it appear. Raises OSError, and then it is given up."""
@@ -104,10 +105,12 @@ class Files(ABC):
     sure_lock = False
 
     @abstractmethod
-    def join(self, basepath: str, *paths: str) -> str: ...
+    def join(self, basepath: str, *paths: str) -> str:
+        """A path below another."""
 
     @abstractmethod
-    def split(self, path: str) -> tuple[str, str]: ...
+    def split(self, path: str) -> tuple[str, str]:
+        """(folder, name) of a path."""
 
     @abstractmethod
     def make_folder(self, path: str, *, private: bool = False) -> None:
@@ -146,7 +149,8 @@ class Files(ABC):
         """Bytes offset to offset + size, all of them. Raises OSError where the file ends before."""
 
     @abstractmethod
-    def exists(self, path: str) -> bool: ...
+    def exists(self, path: str) -> bool:
+        """Whether there is a file, or a folder where the store has folders."""
 
     def list_prefix(self, prefix: str) -> list[str]:
         """Sorted paths that begin with `prefix`, in its folder; none where there is no folder. On this machine those of

@@ -216,6 +216,7 @@ class Writer(Upload):
         self._dropped = threading.Event()
 
     def write(self, data: Any) -> int:
+        """Add bytes, and send parts that are full; how many."""
         if self.closed:
             raise ValueError("the file is closed")
         self._buffer += data

@@ -136,6 +136,7 @@ class Writer(Upload):
         self._count = 0
 
     def write(self, data: Any) -> int:
+        """Add bytes, and send parts that are full; how many."""
         if self.closed:
             raise ValueError("the file is closed")
         self._buffer += data

@@ -25,6 +25,7 @@ class Owner:
 
     @classmethod
     def this_process(cls) -> Owner:
+        """That of what this process makes."""
         fields = _stat(os.getpid())
         return cls(_host(), os.getpid(), fields[19] if fields else "")
 

@@ -359,6 +359,7 @@ class Reader(io.RawIOBase):
         return self.read(-1)
 
     def readinto(self, buffer: Any) -> int:
+        """Fill a buffer; fewer bytes only at the end."""
         data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)

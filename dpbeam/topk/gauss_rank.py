@@ -77,6 +77,7 @@ class GaussRank:
 
     @property
     def events(self) -> tuple[GaussianEvent, RankEvent]:
+        """For the ledger: of the histogram of items per user, and of the ranking."""
         return (
             GaussianEvent(self.histogram_sigma, round=self.round, label="items per user"),
             RankEvent(self.sigma, self.epsilon0, self.k, round=self.round + 1, label=self.name),
@@ -89,10 +90,12 @@ class GaussRank:
 
     @property
     def histogram_noise(self) -> NoiseSpec:
+        """The noise of the histogram of items per user."""
         return NoiseSpec("gaussian", self.histogram_sigma, self.round)
 
     @property
     def noise(self) -> NoiseSpec:
+        """The noise of the counts that are ranked, at sensitivity 1."""
         return NoiseSpec("gaussian", self.sigma, self.round + 1)
 
     def at_most(self, d: int) -> GaussRank:

@@ -45,19 +45,29 @@ class Mechanism(Protocol):
     pure: ClassVar[bool]
 
     @property
-    def k(self) -> int: ...
+    def k(self) -> int:
+        """The length of the answer."""
 
     @property
-    def events(self) -> tuple[Event, ...]: ...
+    def events(self) -> tuple[Event, ...]:
+        """What the ledger records."""
 
     @property
-    def budget(self) -> float: ...
+    def budget(self) -> float:
+        """What grows with what it may spend."""
 
-    def at_most(self, d: int) -> Mechanism: ...
+    def at_most(self, d: int) -> Mechanism:
+        """The same mechanism for min(k, d) items; ValueError if d < 1."""
 
     def select(
         self, counts: np.ndarray, fingerprint: np.ndarray, key: RunKey, label: str = "top-k"
-    ) -> np.ndarray: ...
+    ) -> np.ndarray:
+        """Positions of the chosen items in rank order, at most k.
+
+        Args:
+          counts: (items,) int64 exact numbers of users; fingerprint: (items, 2) uint64.
+          label: of the noise that is drawn.
+        """
 
 
 @dataclass(frozen=True)
@@ -90,13 +100,16 @@ class CdpPeel(_Shortens):
 
     @property
     def budget(self) -> float:
+        """epsilon0 of a choice."""
         return self.epsilon0
 
     def with_budget(self, budget: float) -> CdpPeel:
+        """The same at another epsilon0."""
         return replace(self, epsilon0=budget)
 
     @property
     def events(self) -> tuple[PeelingEvent]:
+        """k choices of bounded range epsilon0."""
         return (PeelingEvent(self.epsilon0, self.k, label=self.name),)
 
     def select(
@@ -122,13 +135,16 @@ class PnfPeel(_Shortens):
 
     @property
     def budget(self) -> float:
+        """epsilon of all rounds."""
         return self.k * self.round_epsilon
 
     def with_budget(self, budget: float) -> PnfPeel:
+        """The same at another epsilon of all rounds."""
         return replace(self, round_epsilon=budget / self.k)
 
     @property
     def events(self) -> tuple[PureEvent]:
+        """One pure event of all rounds."""
         return (PureEvent(self.budget, label=self.name),)
 
     def select(
@@ -154,9 +170,11 @@ class Joint(_Shortens):
 
     @property
     def budget(self) -> float:
+        """epsilon of the choice."""
         return self.epsilon
 
     def with_budget(self, budget: float) -> Joint:
+        """The same at another epsilon."""
         return replace(self, epsilon=budget)
 
     @property
@@ -236,10 +254,12 @@ class LimitedDomain(_Shortens):
 
     @property
     def budget(self) -> float:
+        """epsilon0 of a choice."""
         return self.epsilon0
 
     @property
     def events(self) -> tuple[LimitedDomainEvent]:
+        """The choices and the stop mark as one event."""
         changed = max_changed(self.kbar, self.max_items_per_user)
         return (
             LimitedDomainEvent(self.epsilon0, self.k, self.gap, self.stop_delta, changed, label=self.name),

@@ -159,6 +159,7 @@ class RankProgram(UserRounds, TopKProgram):
 
     @property
     def mechanism(self) -> GaussRank:
+        """The plan's ranking."""
         assert isinstance(self.plan.mechanism, GaussRank)
         return self.plan.mechanism
 

@@ -86,6 +86,7 @@ class RecordBatchCoder(coders.Coder):
         return value.nbytes
 
     def to_type_hint(self) -> type:
+        """What Beam takes the elements for."""
         return pa.RecordBatch
 
 

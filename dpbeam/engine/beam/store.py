@@ -228,6 +228,7 @@ class RunStore:
         return data if seal is None else seal.open(name, offset, data)
 
     def write(self, name: str, columns: Encodable) -> None:
+        """Write columns as a file."""
         self.write_bytes(name, encode(columns))
 
     def read(self, name: str, packed: Callable[[str], bool] | None = None) -> Columns:

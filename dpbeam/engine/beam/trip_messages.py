@@ -141,9 +141,11 @@ def messages_of_replies(
 
 
 def addressed(part: int, trip: int) -> Columns:
+    """Columns that say from which part a message is, and of which trip."""
     return {"from": np.array([part], np.int64), "trip": np.array([trip], np.int64)}
 
 
 def check_trip(message: Columns, trip: int) -> None:
+    """Raise RuntimeError if a message is of another trip."""
     if int(message["trip"][0]) != trip:
         raise RuntimeError(f"a message of trip {int(message['trip'][0])} arrived on trip {trip}")

@@ -41,6 +41,8 @@ _OTHER = pa.struct([])  # which nothing reads, and messages name
 
 
 class Avro(Format):
+    """Avro container files."""
+
     name, title, suffixes = "avro", "an Avro", ("avro",)
     magic = b"Obj\x01"
     lacks = "header"

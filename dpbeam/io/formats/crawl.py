@@ -108,6 +108,8 @@ class _Crawl(Format):
 
 
 class Wet(_Crawl):
+    """The text of pages of a crawl."""
+
     name, title, suffixes = "wet", "a WET", ("wet",)
     bytes_per_pair = 6
     options = ("user", "languages")
@@ -123,6 +125,8 @@ class Wet(_Crawl):
 
 
 class Warc(_Crawl):
+    """Responses of a crawl, of which the text is taken."""
+
     name, title, suffixes = "warc", "a WARC", ("warc",)
     options = ("user", "http_statuses")
     kind = "response"

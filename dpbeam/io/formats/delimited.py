@@ -119,6 +119,8 @@ class _Delimited(Format):
 
 
 class Csv(_Delimited):
+    """Values between commas, quoted where they must be."""
+
     name, title, suffixes = "csv", "a CSV", ("csv",)
     options = ("csv_multiline", "csv_delimiter")
     quoted = True
@@ -140,6 +142,8 @@ class Csv(_Delimited):
 
 
 class Tsv(_Delimited):
+    """Values between tabs, never quoted."""
+
     name, title, suffixes = "tsv", "a TSV", ("tsv",)
     quoted = False
     misplaced = "a carriage return inside the line"

@@ -15,6 +15,8 @@ _FEATURES = {"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint", "columnMappi
 
 
 class Delta(TableFormat):
+    """Tables of Delta Lake."""
+
     name, title = "delta", "a Delta"
     modules = ("deltalake",)
     extra = "delta"

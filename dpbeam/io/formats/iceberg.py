@@ -13,6 +13,8 @@ from dpbeam.io.tables import Column
 
 
 class Iceberg(TableFormat):
+    """Tables of Apache Iceberg."""
+
     name, title = "iceberg", "an Iceberg"
     modules = ("pyiceberg",)
     extra = "iceberg"

@@ -50,6 +50,8 @@ _HEAD_BYTES = 256
 
 
 class JsonLines(Format):
+    """A JSON object on each line."""
+
     name, title, suffixes = "jsonl", "a JSON lines", ("jsonl", "ndjson", "json")
     bytes_per_pair = 40
     compressible = True

@@ -35,6 +35,8 @@ _FIELD_ID = b"PARQUET:field_id"
 
 
 class Parquet(Format):
+    """Parquet files."""
+
     name, title = "parquet", "a Parquet"
     suffixes: tuple[str, ...] = ("parquet",)
     magic = _MAGIC
@@ -291,6 +293,7 @@ class ParquetInput:
 
 
 def first_byte(group: pq.RowGroupMetaData) -> int:
+    """Where the first column of a row group begins in its file."""
     column = group.column(0)
     first = column.data_page_offset
     if column.has_dictionary_page and column.dictionary_page_offset:

@@ -46,6 +46,7 @@ class TableFormat(Parquet):
         return f"the {self.title.partition(' ')[2]} table '{place}'"
 
     def refused(self, place: str, why: str) -> InputError:
+        """The error for a table that is not read."""
         return DataError(f"--input: {self.called(place)} {why}")
 
     @contextmanager

@@ -24,6 +24,8 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class Text(Format):
+    """Plain text, each line or file of a user."""
+
     name, title, suffixes = "text", "a text", ("txt",)
     bytes_per_pair = 6
     compressible = True

@@ -46,6 +46,7 @@ class CoinRound:
         return self.moves[-1][0]
 
     def event(self, number: int, label: str = "") -> BernoulliEvent | WeightedBernoulliEvent:
+        """For the ledger: the coin of round `number`."""
         curve = self.curve
         if isinstance(curve, CoinCurve):
             return BernoulliEvent(curve.corners, self.items, number, label)

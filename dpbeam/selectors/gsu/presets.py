@@ -35,10 +35,12 @@ class GsuPreset:
 
     @property
     def rounds(self) -> int:
+        """How many rounds there are."""
         return len(self.fractions)
 
     @property
     def spending(self) -> tuple[float, ...]:
+        """The share of the budget that is spent by the end of each round, (rounds,)."""
         return spending(self.rounds, self.fin)
 
 
@@ -81,6 +83,7 @@ def spending(rounds: int, fin: float) -> tuple[float, ...]:
 
 
 def check_round_count(rounds: int) -> None:
+    """Raises ValueError unless the number of rounds is an integer from 1 to MAX_ROUNDS."""
     if isinstance(rounds, bool) or int(rounds) != rounds or not 1 <= rounds <= MAX_ROUNDS:
         raise ValueError(f"rounds must be an integer from 1 to {MAX_ROUNDS}, got {rounds}")
 
