@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from dpbeam.counting.family import CountConfig
     from dpbeam.counting.transforms import CountItems
     from dpbeam.engine.beam.store import RunFolder
-    from dpbeam.errors import InputError
+    from dpbeam.errors import (
+        BudgetError,
+        DataError,
+        InputError,
+        SettingError,
+        SetupError,
+        StoreError,
+        UnavailableError,
+    )
     from dpbeam.hitting.family import HittingSetConfig
     from dpbeam.hitting.transforms import HittingSet
     from dpbeam.in_memory.count import count

@@ -1,5 +1,6 @@
 """Docstrings: each public class and function has one, and those of the public API name each argument."""
 
+import ast
 import contextlib
 import importlib
 import inspect
@@ -54,6 +55,13 @@ def described(value) -> str:
     own = inspect.getdoc(value) or ""
     others = re.findall(r"see `(?:dpbeam\.)?(\w+)`", own)
     return "\n".join([own, *(described(getattr(dpbeam, name)) for name in others if hasattr(dpbeam, name))])
+
+
+def test_type_checkers_and_the_site_find_each_public_name():
+    """They read the imports of `dpbeam/__init__.py`, which are not made when it runs."""
+    nodes = ast.walk(ast.parse(inspect.getsource(dpbeam)))
+    imported = {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert set(dpbeam.__all__) - imported == set()
 
 
 CALLED = [name for name in dpbeam.__all__ if callable(getattr(dpbeam, name)) and not name.endswith("Error")]

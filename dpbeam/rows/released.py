@@ -25,8 +25,7 @@ class ReleasedRow(tuple[Any, ...]):
 
     `beam.io.WriteToParquet(path, schema)` takes dictionaries, asks `name in row` and writes a null where that is false.
 
-    Args:
-      fields, values: names and values, in the same order.
+    It is made of `fields`, their names, and of `values` in the same order.
     """
 
     _fields: tuple[str, ...]

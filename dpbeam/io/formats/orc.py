@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 
 class Orc(Format):
+    """ORC files."""
+
     name, title, suffixes = "orc", "an ORC", ("orc",)
     magic = b"ORC"
     lacks = "footer"
