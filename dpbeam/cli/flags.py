@@ -93,21 +93,16 @@ class FlagParser(argparse.ArgumentParser, Generic[OptionsT]):
         self._negative_number_matcher = re.compile(r"-\.?[0-9]")  # of argparse, which takes -1e-5 for a flag
         self.register("type", int, integer)
         self.register("type", float, decimal)
-        every = {name: own for part in reversed(options.__mro__) for name, own in vars(part).items()}
         self._left_out = {
             f"--{negated}{name}": own.instead
-            for name, own in every.items()
-            if isinstance(own, LeftOut)
+            for name in dir(options)
+            if isinstance(own := getattr(options, name), LeftOut)
             for negated in ("", "no_")
         }
         self.add_argument("--version", action="version", version=f"dpbeam {__version__}")
         self.kind = options
-        for part in dict.fromkeys(options.parts()):
-            for declared in part.own_flags():
-                if not any(
-                    declared.name in vars(own) for own in options.__mro__[: options.__mro__.index(part)]
-                ):
-                    self._add(vars(part).get("group", ""), declared)
+        for group, declared in options.declared():
+            self._add(group, declared)
 
     def _add(self, title: str, declared: Flag) -> None:
         """A flag in its group of the help; switches stand together, without one."""

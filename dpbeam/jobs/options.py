@@ -225,6 +225,18 @@ class Options:
         yield cls
 
     @classmethod
+    def declared(cls) -> Iterator[tuple[str, Flag]]:
+        """(group, flag) of each flag, in the order of the help.
+
+        A class that declares a flag of one of its parts anew, or leaves it out, replaces it.
+        """
+        for part in dict.fromkeys(cls.parts()):
+            before = cls.__mro__[: cls.__mro__.index(part)]
+            for own in part.own_flags():
+                if not any(own.name in vars(other) for other in before):
+                    yield vars(part).get("group", ""), own
+
+    @classmethod
     def names(cls) -> list[str]:
         """Of all flags of this class and those that it is made of."""
         return [declared.name for part in cls.parts() for declared in part.own_flags()]
