@@ -108,6 +108,9 @@ def _outcome(error: BaseException) -> tuple[ExitCode, str]:
     message = find_runner_error(error)
     if message is not None:
         return ExitCode.FAILED, f"{message}; nothing is published"
+    message = _find(error, UnavailableError)
+    if message is not None:
+        return ExitCode.FAILED, message
     if _State.verbose:
         with contextlib.suppress(OSError, ValueError):
             traceback.print_exception(error)

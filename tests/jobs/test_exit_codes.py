@@ -9,7 +9,7 @@ from dpbeam.budget.store import BudgetStoreError
 from dpbeam.cli import COMMANDS, main
 from dpbeam.cli.flags import FlagParser
 from dpbeam.errors import InputError, UnavailableError
-from dpbeam.jobs.console import NothingToDo, OutputLostError
+from dpbeam.jobs.console import NothingToDo, OutputLostError, run_command
 from dpbeam.jobs.exit_codes import ExitCode
 from tests.test_documents import rows
 
@@ -55,6 +55,18 @@ def check_ends(command: str, monkeypatch, capsys) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_ends_as_the_table_says(command, monkeypatch, capsys):
     check_ends(command, monkeypatch, capsys)
+
+
+def test_what_does_not_answer_a_worker_is_said_in_its_words(capsys):
+    """As of a bad row: its line of the trace that a runner passes on, without class and step."""
+
+    def fails():
+        raise RuntimeError(
+            f"Traceback:\n{UnavailableError.__module__}.UnavailableError: a: busy [while running 'R']"
+        )
+
+    assert run_command("select", fails) == ExitCode.FAILED
+    assert capsys.readouterr().err == "dpbeam select: error: a: busy\n"
 
 
 def test_without_a_command_and_with_an_unknown_one(capsys):
