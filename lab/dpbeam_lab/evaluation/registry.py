@@ -17,6 +17,7 @@ _BUILT_IN = (
     "dpbeam_lab.evaluation.methods:Select",
     "dpbeam_lab.evaluation.sequential:PolicyGaussian",
     "dpbeam_lab.evaluation.sequential:GreedyUpdate",
+    "dpbeam_lab.evaluation.sequential:TruncatedGeometric",
     "dpbeam_lab.evaluation.sequential:UniformBits",
     "dpbeam_lab.evaluation.sequential:Mad2rBits",
     "dpbeam_lab.evaluation.sequential:PolicyBits",

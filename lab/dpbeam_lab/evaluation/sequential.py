@@ -10,6 +10,7 @@ import numpy as np
 
 from dpbeam.errors import SettingError, template_of
 from dpbeam.kernels.csr import Csr
+from dpbeam_lab.evaluation.classical import truncated_geometric
 from dpbeam_lab.evaluation.data import PairData, Repetition
 from dpbeam_lab.evaluation.methods import SELECTION, Method, Outcome, Prepared
 from dpbeam_lab.evaluation.oracles import greedy_update, policy_gaussian
@@ -53,6 +54,15 @@ class GreedyUpdate(Oracle):
     note = "users one after the other fill their items up to a bar, in random order (Carvalho et al. 2022)"
     released = staticmethod(greedy_update)
     options = (*Oracle.options, "single")
+
+
+class TruncatedGeometric(Oracle):
+    """Desfontaines, Voss, Gipson and Mandayam 2022."""
+
+    name = "truncated-geometric"
+    parallel = True
+    released = staticmethod(truncated_geometric)
+    options = ("max_items_per_user",)
 
 
 class UniformBits(Oracle):
