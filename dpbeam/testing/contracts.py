@@ -13,3 +13,17 @@ def checks(contract: object) -> Iterator[tuple[str, Callable[[], None]]]:
     for name in dict.fromkeys(names):
         if callable(test := getattr(contract, name)):
             yield name.removeprefix("test_"), test
+
+
+def check_contract(contract: object) -> None:
+    """Run all tests of a contract.
+
+    Raises:
+      AssertionError: of the first that fails, or what it raised.
+    """
+    for _, test in checks(contract):
+        test()
+
+
+#: The same, by the names of what is tried.
+check_selector = check_format = check_kind = check_store = check_contract

@@ -41,7 +41,6 @@ from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
 from dpbeam.randomness import RunKey
 from dpbeam.review.families import calibrated_anew
-from dpbeam.testing.contracts import checks
 
 ITEMS = tuple(f"item {i}" for i in range(12))
 _RARE = tuple(f"rare {i}" for i in range(8))
@@ -290,16 +289,6 @@ class KindContract:
             released = pa.Table.from_batches(_on_beam(self.data(), transform))
         assert _rows(released) == _rows(self.released(settings).table)
         _same_plan(self.kind, self.plan(**settings), transform.ledger)
-
-
-def check_kind(contract: KindContract) -> None:
-    """Run all tests of a kind of release, where there is no pytest.
-
-    Raises:
-      AssertionError: of the first that fails.
-    """
-    for _, check in checks(contract):
-        check()
 
 
 class _Replay:

@@ -142,11 +142,32 @@ class SelectorContract:
                     f"{users} users or {users + 1}: one more shows beyond the budget"
                 )
 
+    def test_with_a_floor_items_of_fewer_users_are_never_released(self) -> None:
+        """Whatever the noise: all is lifted over every threshold."""
+        if not find(self.method).takes_min_users:
+            return
+        pairs = [(f"{item} {user}", f"{item}") for item in range(1, 12) for user in range(item)]
+        for floor in (2, 3, 7):
+            options = {"max_items_per_user": self.max_items, **self.settings, "min_users": floor}
+            plan = make_plan(SelectionConfig(self.epsilon, self.delta, self.method, **options))
+            with mock.patch("dpbeam.engine.in_process.Keys", LoudKeys):
+                released = {int(item) for item in release(plan.program, pairs, key(floor)).items.to_pylist()}
+            assert released == set(range(floor, 12)), (
+                f"above a floor of {floor}: items of {sorted(released)} users"
+            )
+
     def test_weights_are_those_of_the_program(self) -> None:
         check_weight(self.plan())
 
     def test_items_are_released_as_often_as_it_states(self) -> None:
         check_shares(self.plan())
+
+
+class LoudKeys(Keys):
+    """Noise that lifts everything over every threshold."""
+
+    def noise(self, spec: Any, fp: np.ndarray, place: str = "noise", **below: Any) -> np.ndarray:
+        return np.full(len(fp), 1 << 55, np.int64)
 
 
 def check_weight(plan: SelectionPlan) -> None:

@@ -17,7 +17,11 @@ class Variant(SelectorContract):
         return make_plan(config(self.name, max_items=max_items or self.max_items))
 
 
-OF_METHODS = ("it_says_what_is_asked", "it_has_a_plan_at_every_budget")
+OF_METHODS = (
+    "it_says_what_is_asked",
+    "it_has_a_plan_at_every_budget",
+    "with_a_floor_items_of_fewer_users_are_never_released",
+)
 #: What `test_weights.py` tries on the variants of the registry, at another budget.
 ELSEWHERE = ("weights_are_those_of_the_program", "items_are_released_as_often_as_it_states")
 TESTS = [name for name, _ in checks(SelectorContract()) if name not in OF_METHODS + ELSEWHERE]

@@ -5,10 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from dpbeam.accounting.coins import CoinNoise
+from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.plan import make_plan
 from dpbeam_lab.evaluation.classical import release_probabilities, truncated_geometric
-from tests.plugins.geometric_selector.event import curve
+from tests.plugins.faults import ENTRIES, PACKAGE
 from tests.support.instances import csr
+from tests.support.plugins import installed, put
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-5), (0.1, 1e-7), (3.0, 0.01)])
@@ -21,11 +23,13 @@ def test_each_user_more_uses_the_budget_and_no_more(epsilon, delta):
     assert rise.max() <= delta * (1 + 1e-6)
 
 
-def test_the_coins_of_a_selector_have_these_probabilities():
+def test_the_coins_of_a_selector_have_these_probabilities(tmp_path):
     """Two implementations: a recursion, and integers from two lines and their mirror images."""
-    chances = release_probabilities(1 / 3, 1e-5 / 3)
-    law = CoinNoise(curve(1 / 3, 1e-5 / 3), 1, ((3, 1),)).law
-    drawn = [law.release_probability(users) for users in range(len(chances))]
+    put(tmp_path, PACKAGE, ENTRIES)
+    with installed(tmp_path, PACKAGE.name):
+        plan = make_plan(SelectionConfig(1.0, 1e-5, "geometric", max_items_per_user=3))
+        chances = release_probabilities(1 / 3, 1e-5 / 3)
+        drawn = [plan.keep_probability(users, 1) for users in range(len(chances))]
     assert np.abs(chances - drawn).max() < 1e-6
 
 
