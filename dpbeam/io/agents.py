@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from apache_beam.pvalue import PCollection
 
-from dpbeam.engine.beam.receipts import UNITS, ReceiptDoFn, mark_batch, plan_reading
+from dpbeam.engine.beam.receipts import mark_batch, plan_reading
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.errors import DataError, SettingError
 from dpbeam.io.files import check_names, match_distinct
@@ -28,7 +28,7 @@ from dpbeam.io.paths import local_path
 from dpbeam.io.readers import PlainUnit, WorkUnit
 from dpbeam.io.rows import Counts, Rows, mixed_types
 from dpbeam.io.sinks import OutputColumns, WriteReleased
-from dpbeam.io.sources import InputSummary, deal_units, notes_on
+from dpbeam.io.sources import InputSummary, UnitDoFn, deal_units, notes_on
 from dpbeam.io.spec import InputSpec
 from dpbeam.io.spool import Spool
 from dpbeam.kernels import canonical
@@ -165,14 +165,16 @@ def any_agent(spec: AgentSpec, summary: InputSummary) -> bool:
     return any(len(rows) for rows in itertools.chain.from_iterable(read))
 
 
-def read_agents(unit: PlainUnit, spec: AgentSpec, kinds: Kinds, market: Market) -> Iterator[pa.RecordBatch]:
+def read_agents(
+    unit: PlainUnit, spec: AgentSpec, kinds: Kinds, market: Market, counts: Counts
+) -> Iterator[pa.RecordBatch]:
     """The agents of a unit of work: record batches (agent: canonical bytes, value, demands: fixed-size list).
 
     Raises:
       InputError: naming file, row and column, never a value.
     """
     pieces = WorkUnit.of(unit).pieces
-    for rows in spec.file_format.read_pieces(pieces, spec, kinds, Counts()):
+    for rows in spec.file_format.read_pieces(pieces, spec, kinds, counts):
         for start in range(0, len(rows), _ROWS):
             yield _checked(_part(rows, start), spec, kinds, market)
 
@@ -239,7 +241,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-class _ReadAgents(ReceiptDoFn):
+class _ReadAgents(UnitDoFn):
     """Unit of work -> record batches of its agents."""
 
     def __init__(self, store: RunStore, spec: AgentSpec, kinds: Kinds, market: Market):
@@ -247,11 +249,11 @@ class _ReadAgents(ReceiptDoFn):
         self._spec, self._kinds, self._market = spec, kinds, market
 
     def process(self, unit: PlainUnit) -> Iterator[pa.RecordBatch]:
-        number, place = unit[0], 0
-        for batch in read_agents(unit, self._spec, self._kinds, self._market):
+        number, place, counts = unit[0], 0, Counts()
+        for batch in read_agents(unit, self._spec, self._kinds, self._market, counts):
             yield mark_batch(batch, number, place)
             place += 1
-        self.receipt(UNITS, number, place)
+        self.leave_receipts(number, place, counts)
 
 
 class ReadAgents(beam.PTransform):

@@ -273,7 +273,18 @@ def deal_units(
     return [unit.plain() for unit in sorted(units, key=lambda unit: unit.pieces[0].start)]
 
 
-class _Read(ReceiptDoFn):
+class UnitDoFn(ReceiptDoFn):
+    """A DoFn that reads units of work."""
+
+    def leave_receipts(self, unit: int, batches: int, counts: Counts) -> None:
+        """Say what was read of a unit: its batches, its rows, and those that its files have by their own account."""
+        self.receipt(UNITS, unit, batches)
+        self.receipt(READ, unit, counts.read)
+        if counts.stated is not None:
+            self.receipt(STATED, unit, counts.stated)
+
+
+class _Read(UnitDoFn):
     """WorkUnit -> record batches or blocks; on the tag `counts`, (what, how many) of dropped rows and items."""
 
     def __init__(
@@ -303,10 +314,7 @@ class _Read(ReceiptDoFn):
             for batch in read_scattered(work, self._spec, self._kinds, counts):
                 yield mark_batch(batch, work.number, place)
                 place += 1
-        self.receipt(UNITS, work.number, place)
-        self.receipt(READ, work.number, counts.read)
-        if counts.stated is not None:
-            self.receipt(STATED, work.number, counts.stated)
+        self.leave_receipts(work.number, place, counts)
         if self._with_counts:
             for name, count in sorted(counts.items()):
                 yield beam.pvalue.TaggedOutput("counts", (name, int(count)))

@@ -12,6 +12,8 @@ import pytest
 
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.cli import main
+from dpbeam.io import sources
+from dpbeam.io.formats.parquet import Parquet
 from dpbeam.packing.posted import Posted
 from tests.support.commands import key_warning
 from tests.support.markets import random_rows
@@ -235,6 +237,19 @@ def test_json_integers_that_no_double_holds_are_rounded(folder, capsys, wants):
     rows[3] |= {"beds": 0, "wants": [0, 0, 0], "value": number}
     (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert pack(folder, *more, "--max_value=1e17", agents="a.jsonl") == 0
+
+
+def test_agents_that_a_reader_loses_end_the_run(folder, capsys, monkeypatch):
+    """Also where several workers read ranges of one file, of which none knows how many rows the others have."""
+    pq.write_table(pa.table(columns()), folder / "agents.parquet", row_group_size=20)
+    read = Parquet.read
+    monkeypatch.setattr(sources, "MIN_SPLIT_BYTES", 1_000)
+    monkeypatch.setattr(
+        Parquet, "read", lambda self, piece, *more: iter(list(read(self, piece, *more))[piece.start > 0 :])
+    )
+    assert pack(folder) == 1
+    assert "not as many rows of the input were read as its files say they have" in capsys.readouterr().err
+    assert not glob.glob(str(folder / "out*"))
 
 
 def test_agents_of_two_types(folder, capsys):
