@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
-from pyarrow import orc
 
 from dpbeam.errors import DataError, InputError
 from dpbeam.io.formats.base import Format, Look, Piece
@@ -41,7 +40,7 @@ class Orc(Format):
 
     def look(self, piece: Piece, spec: InputSpec) -> Look:
         with open_input(piece.path) as file, _reading(piece.path):
-            source = orc.ORCFile(file)
+            source = _opened(file)
             return Look(*schema_types(spec, source.schema, piece.path), rows=source.nrows)
 
     def read(
@@ -49,7 +48,7 @@ class Orc(Format):
     ) -> Iterator[Rows]:
         path = piece.path
         with _reading(path):
-            source = orc.ORCFile(file)
+            source = _opened(file)
             names, size = source.schema.names, source.file_length
         check_types(path, spec, schema_types(spec, source.schema, path), kinds)
         counts.state(piece, source.nrows)
@@ -63,6 +62,12 @@ class Orc(Format):
             user = None if spec.user_column is None else column_at(table, spec.user_column)
             items = [column_at(table, name) for name in spec.item_columns]
             yield Rows(user, items, _where(path, stripe), path=path)
+
+
+def _opened(file: BinaryIO) -> Any:
+    from pyarrow import orc  # not for who reads other formats
+
+    return orc.ORCFile(file)
 
 
 def _where(path: str, stripe: int) -> Callable[[int], str]:
