@@ -11,7 +11,7 @@ import pytest
 
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.release import InputDigest, Others, Release, Shard
-from tests.families.test_registry import LEDGERS
+from tests.families.contracts import LEDGERS
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / "docs" / "reference" / "ledger.schema.json").read_text())

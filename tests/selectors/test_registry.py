@@ -27,11 +27,13 @@ _WITHIN = 300
 _OWN = (
     *(Path("dpbeam/selectors"), Path("tests/selectors")),
     *(Path("lab/dpbeam_lab/audit/methods"), Path("lab/tests/selectors"), Path("lab/experiments")),
+    Path("lab/scripts/bench_auto"),  # an experiment too
 )
 _EXPECTED = (
     Path("tests/selection"),
     Path("tests/counts"),
     Path("tests/review"),
+    Path("tests/simulation"),
     Path("lab/tests/audit/test_floor.py"),
     Path("lab/tests/evaluation/test_methods.py"),
     Path("lab/tests/evaluation/test_tuning.py"),
