@@ -6,6 +6,7 @@ Tests marked `engines` need Java, Maven, Go and minutes: they run alone, with `-
 import gc
 import os
 import shutil
+import sys
 import tempfile
 
 import pytest
@@ -80,6 +81,10 @@ def pytest_collection_modifyitems(config, items) -> None:
 
 def pytest_collection_finish(session) -> None:
     """Modules and tests stay to the end: no collection of garbage has to look through them."""
+    if "apache_beam" in sys.modules:
+        from tests.support import quick_beam
+
+        quick_beam.remember()
     gc.collect()
     gc.freeze()
     gc.enable()
