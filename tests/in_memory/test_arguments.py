@@ -17,6 +17,7 @@ from dpbeam.packing.family import PackingConfig
 from dpbeam.selectors.registry import DEFAULT_METHOD, find
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-5}
+QUICK = {"selector": "basic"}  # the default is calibrated for each call
 DATA = {
     "user": ["a", "b"],
     "item": ["x", "y"],
@@ -65,7 +66,7 @@ def resource(**settings):
 CALLS = {
     "select": (dpbeam.select, None, {"data": DATA, **BUDGET}),
     "top_k": (dpbeam.top_k, None, {"data": DATA, "k": 1, **BUDGET}),
-    "hitting_set": (dpbeam.hitting_set, None, {"data": DATA, "k": 1, **BUDGET}),
+    "hitting_set": (dpbeam.hitting_set, None, {"data": DATA, "k": 1, **QUICK, **BUDGET}),
     "count": (dpbeam.count, None, {"data": DATA, "domain": ["x"], **BUDGET}),
     "pack": (dpbeam.pack, None, {"data": DATA, "supplies": {"beds": 1e9}, **BUDGET}),
     "Series": (dpbeam.Series, None, {"nights": 2, **BUDGET}),
@@ -78,7 +79,7 @@ CALLS = {
     "Resource": (resource, dpbeam.Resource, {"name": "beds", "supply": 1e9}),
     "SelectPartitions": (dpbeam.SelectPartitions, None, BUDGET),
     "TopKItems": (dpbeam.TopKItems, None, {"k": 1, **BUDGET}),
-    "HittingSet": (dpbeam.HittingSet, None, {"k": 1, **BUDGET}),
+    "HittingSet": (dpbeam.HittingSet, None, {"k": 1, **QUICK, **BUDGET}),
     "CountItems": (dpbeam.CountItems, None, {"domain": ["x"], **BUDGET}),
     "Packing": (dpbeam.Packing, None, {"supplies": {"beds": 1e9}, "num_agents": 10, **BUDGET}),
     "RunFolder": (dpbeam.RunFolder, None, {"temp_location": "tmp"}),

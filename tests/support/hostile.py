@@ -5,6 +5,7 @@ It is Beam's in-process runner, but one step of the graph gets less than it shou
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +29,7 @@ class Loss:
       lost: how many were.
       steps: labels of all steps that have run a function, in the order of the graph.
       leaves: those of them that nothing follows.
+      feeds: step -> the one whose only outputs are its inputs, where no other step takes these: it loses the same.
     """
 
     step: str | None = None
@@ -36,6 +38,7 @@ class Loss:
     lost: int = 0
     steps: list[str] = field(default_factory=list)
     leaves: list[str] = field(default_factory=list)
+    feeds: dict[str, str] = field(default_factory=dict)
     seen: int = 0
 
     def loses(self) -> bool:
@@ -78,11 +81,13 @@ class _Losing(beam.DoFn):
 
 class _Visitor(PipelineVisitor):
     def __init__(self) -> None:
-        self.consumed: set[Any] = set()
+        self.consumed: Counter[Any] = Counter()
+        self.beside: set[Any] = set()
         self.steps: list[AppliedPTransform] = []
 
     def visit_transform(self, node: AppliedPTransform) -> None:
         self.consumed.update(node.inputs)
+        self.beside.update(side.pvalue for side in node.side_inputs)
         if isinstance(node.transform, beam.ParDo) and not node.full_label.startswith(("WorkUnits", "Nobody")):
             self.steps.append(node)
 
@@ -98,6 +103,11 @@ class HostileRunner(PipelineRunner):
                 node.transform.fn = _Losing(node.transform.fn, loss.of)
         loss.steps += [node.full_label for node in seen.steps]
         loss.leaves += [
-            node.full_label for node in seen.steps if not seen.consumed & set(node.outputs.values())
+            node.full_label for node in seen.steps if not seen.consumed.keys() & set(node.outputs.values())
         ]
+        for node in seen.steps:
+            [taken] = node.inputs
+            alone = len(taken.producer.outputs) == seen.consumed[taken] == 1 and taken not in seen.beside
+            if alone and taken.producer in seen.steps:
+                loss.feeds[node.full_label] = taken.producer.full_label
         return FnApiRunner().run_pipeline(pipeline, options)

@@ -1,4 +1,4 @@
-"""What Beam asks anew for every step of every pipeline, remembered: half of the CPU of a small pipeline is in these two.
+"""What Beam asks anew at every step of every pipeline, remembered: half of the CPU of a small pipeline goes there.
 
 Both answers follow from their arguments alone. The commands that tests start as processes run Beam as it is.
 """
