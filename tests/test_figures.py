@@ -42,29 +42,25 @@ def test_the_plan_prints_the_numbers_of_the_page(flags, table, capsys):
         assert row == [str(users["users_0.5"]) for users in needed], name
 
 
-def results() -> dict[str, dict[str, str]]:
-    """Dataset -> method -> released items in the tables of results.md, mean ± standard deviation."""
+def results() -> list[dict[str, dict[str, str]]]:
+    """Dataset -> method -> mean, of released items and of pairs covered: the tables of results.md at the best D0."""
     page = (ROOT / "lab" / "docs" / "reference" / "results.md").read_text()
-    by_dataset: dict[str, dict[str, str]] = {}
-    for section in ("At the default D0", "Showing the bit alone"):
-        text = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
-        for table in re.findall(r"(?:^\|.*\n)+", text, re.M):
-            (_, *datasets), *rows = cells(table)
-            for name, *row in rows:
-                for dataset, cell in zip(datasets, row, strict=True):
-                    by_dataset.setdefault(dataset, {}).setdefault(name, cell)
-    return by_dataset
+    text = page.partition("\n## At the best D0\n")[2].partition("\n## ")[0]
+    made = []
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.M):
+        (_, *datasets), *rows = cells(table)
+        made.append(
+            {name: {row[0]: row[at].split()[0] for row in rows} for at, name in enumerate(datasets, start=1)}
+        )
+    return made
 
 
-#: Published methods that run in parallel, with the settings of their papers.
-PUBLISHED = (
-    *("Basic", "DP-SIPS published", "MAD", "MAD2R published", "laplace"),
-    *("MAD2R, bit", "MAD2R, bit, split .1, .9"),
-)
+#: Published methods that run in parallel.
+PUBLISHED = ("Basic", "weighted Laplace", "DP-SIPS", "DP-SIPS, 3 rounds", "MAD", "MAD2R", "MAD2R, bit")
 
 
-def mean(cell: str) -> int:
-    return int(cell.split()[0].replace(",", ""))
+def number(cell: str) -> int:
+    return int(cell.replace(",", ""))
 
 
 def test_the_readme_repeats_the_results():
@@ -81,31 +77,33 @@ def test_the_readme_repeats_the_results():
         )[1:]
     }
     assert len(rows) >= 5
-    for name, users, items, published, ours, by in rows:
-        released = results()[name]
-        best = max(mean(released[method]) for method in PUBLISHED)
-        method = {"`gsu`, 16 rounds": "gsu16", "`vote`": "vote", "`bits`": "bits"}[by]
-        assert [published, ours] == [f"{best:,}", f"{mean(released[method]):,}"], name
-        assert mean(released[method]) == max(mean(released[own]) for own in ("gsu16", "vote", "bits"))
+    released, covered = results()
+    for name, users, items, *figures, by, pairs in rows:
+        most = {
+            of: max(methods, key=lambda method: number(released[name][method]))
+            for of, methods in (("published", PUBLISHED), ("ours", ("gsu16", "vote", "bits")))
+        }
+        assert most["ours"] == {"`gsu`, 16 rounds": "gsu16", "`vote`": "vote", "`bits`": "bits"}[by], name
+        shown = (most["published"], "default", most["ours"])
+        assert figures == [released[name][method] for method in shown], name
+        assert pairs == ", ".join(covered[name][method] for method in shown) + " %", name
         assert [users, items] == [f"{sizes[name][0]:,}", f"{sizes[name][2] / sizes[name][0]:.0f}"], name
-    vote = results()["amazon-magazine"]["vote"]
-    assert (
-        f"| amazon-magazine | 1.2 | **{vote}** |" in (ROOT / "docs" / "explanation" / "vote.md").read_text()
-    )
+    vote = released["amazon-magazine"]["vote"]
+    page = (ROOT / "docs" / "explanation" / "vote.md").read_text()
+    assert f"| amazon-magazine | 1.2 | **{vote} ± " in page
 
 
 def test_the_readme_repeats_the_comparison_with_other_libraries():
-    """Its rows are those of reddit-220k, of each library the one with most items."""
+    """Its rows are those of reddit-220k: dpbeam's default and, of each library, the one with most items."""
     text = (ROOT / "README.md").read_text()
     _, *rows = cells(text[text.index("| library | released items |") :].partition("\n\n")[0])
     page = (ROOT / "lab" / "docs" / "reference" / "comparison.md").read_text()
     _, *compared = cells(page.partition("\n### reddit-220k")[2].partition("\n| ")[2].partition("\n\n")[0])
-    assert len(rows) == 4
-    for name, released, seconds, memory in rows:
-        (library, *_) = name.split()
-        own = [row for row in compared if row[0].split()[0] == library]
-        best = max(own, key=lambda row: int(row[2].replace(",", "")))
-        assert [name, released, seconds, memory] == [best[0], best[2], best[3], best[5]]
+    best: dict[str, list[str]] = {"default": next(row for row in compared if row[0] == "dpbeam select")}
+    for row in sorted((row for row in compared if row[2][0].isdigit()), key=lambda row: number(row[2])):
+        best[row[0].split()[0]] = row
+    assert [number(row[1]) for row in rows] == sorted((number(row[2]) for row in best.values()), reverse=True)
+    assert sorted(rows) == sorted([row[0], row[2], row[3], row[5]] for row in best.values())
 
 
 def test_the_picture_of_a_run_is_what_its_terminal_showed():
@@ -129,6 +127,6 @@ def test_the_picture_of_a_run_is_what_its_terminal_showed():
 def test_the_bars_of_the_readme_are_those_of_its_table():
     """Their numbers, in the order of the rows (docs/figures/plot_released.py)."""
     text = (ROOT / "README.md").read_text()
-    rows = re.findall(r"^\| [\w-]+ \|[^|]+\|[^|]+\| ([\d,]+) \| \**([\d,]+)\** \|", text, re.M)
+    rows = re.findall(r"^\| [\w-]+ \|(?:[^|]+\|){2}" + r" \**([\d,]+)\** \|" * 3, text, re.M)
     drawn = re.findall(r">([\d,]+)</text>", (ROOT / "docs" / "figures" / "released.svg").read_text())
     assert len(rows) >= 5 and drawn == [number for row in rows for number in row]

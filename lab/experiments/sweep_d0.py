@@ -22,13 +22,6 @@ EXPERIMENT = Experiment(
     measures=["released"],
     tables=[
         Table("Released items", rows=["dataset", "max_items_per_user"], value="released", statistic="mean"),
-        Table(
-            "Released items at the best D0",
-            rows=["dataset"],
-            value="released",
-            statistic="mean",
-            best="max_items_per_user",
-        ),
     ],
     plots=[
         Plot("sweep_d0", x="max_items_per_user", y=["released"], lines="method", panels="dataset"),

@@ -1,10 +1,12 @@
 """The pure parts of lab/scripts/compare_libraries; tests/engines/test_compare_libraries.py runs it."""
 
 import importlib.util
+import math
 import sys
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -57,16 +59,18 @@ class TestSweep:
 
 
 class TestTable:
-    def result(self, released, failed=None, private=True):
+    def result(self, released, failed=None, private=True, swept=True):
         counted = [
             {"d0": 10, "released": n, "seconds": 3.0 + k, "cpu_seconds": 1.0 + k, "megabytes": 100 + k}
             for k, n in enumerate(released)
         ]
         tried = [{"d0": 10, "failed": None}, {"d0": 30, "failed": failed}]
-        return {"row": "who", "private": private, "counted": counted, "tried": tried, "failed": failed}
+        about = {"row": "who", "private": private, "swept": swept and private}
+        return {**about, "counted": counted, "tried": tried, "failed": failed}
 
     def test_means_medians_and_the_largest_memory(self):
         assert compare.cells(self.result([10, 20, 30])) == ["who", "10", "20 ± 10", "2.0", "4.0", "102"]
+        assert compare.cells(self.result([10], swept=False))[1:3] == ["default", "10"]
 
     def test_failures_and_what_is_not_private_are_said(self):
         assert compare.cells(self.result([], "no such module"))[:3] == ["who", "", "no such module"]
@@ -180,6 +184,59 @@ def test_every_row_has_a_library_with_packages_and_a_case():
     for packages in compare.PACKAGES.values():
         for package in packages:
             assert f"\n{package.partition('[')[0]}==" in pinned
+
+
+def test_dpbeam_runs_as_its_command_does_and_the_others_at_every_size(monkeypatch):
+    ran = []
+
+    def run(row, python, path, d0, *_):
+        ran.append((row.library, d0, " ".join(row.command(python, path, d0, "out"))))
+        return compare.Run(d0, 5, 1.0, 1.0, 1.0)
+
+    monkeypatch.setattr(compare, "run", run)
+    rows = [
+        row for row in compare.ROWS if row.library in ("dpbeam", "opendp") and row.measure == compare.RELEASED
+    ]
+    compare.compare(Path("d/entries.parquet"), rows, "python", (3, 30), 1, 60)
+    assert [d0 for library, d0, _ in ran if library == "opendp"] == [3, 30, 3] * 2
+    commands = [command for library, _, command in ran if library == "dpbeam"]
+    assert len(commands) == 3 and not any("max_items_per_user" in command for command in commands)
+    assert commands[0].endswith("--epsilon=1.0 --delta=1e-05 --quiet") and " select " in commands[0]
+
+
+def test_the_formula_of_tumult():
+    """The example of its docstring: threshold 50 at alpha 1 costs delta 3.83e-22. Of d rows it is d e^eps as much."""
+    scale, threshold = case.tumult_threshold(1, 1.0, 3.8328565409781243e-22 * (1 + 1e-9))
+    assert (scale, threshold) == (1.0, 50)
+    for d0 in (1, 2, 10):
+        scale, threshold = case.tumult_threshold(d0, 1.0, 1e-5)
+        passes = [math.exp(-(t - 1) / scale) / (1 + math.exp(-1 / scale)) for t in (threshold, threshold - 1)]
+        cost = [d0 * math.exp(1.0) ** (d0 > 1) * chance for chance in passes]
+        assert scale == d0 and cost[0] <= 1e-5 < cost[1]
+
+
+def test_the_formula_of_the_extension_of_duckdb():
+    """Half of both for the keys; together D0 novel items of one user pass with half of delta."""
+    from scipy import stats
+
+    for d0 in (1, 3, 10):
+        scale, threshold = case.duckdb_threshold(d0, 1.0, 1e-5)
+        assert scale == 2 * d0
+        assert 1 - stats.laplace.cdf(threshold, 1.0, scale) ** d0 == pytest.approx(5e-6, rel=1e-6)
+
+
+@pytest.mark.parametrize("variant", ["tumult", "duckdb"])
+def test_by_formula_items_of_many_users_are_selected_and_those_of_few_are_not(variant, tmp_path):
+    table = {"user": [f"{u}" for u in range(300)] + ["0"], "item": ["many"] * 300 + ["few"]}
+    pq.write_table(pa.table(table), tmp_path / "pairs.parquet")
+    assert case.by_formula(variant, str(tmp_path / "pairs.parquet"), 2, 1.0, 1e-5) == 1
+
+
+def test_of_every_user_at_most_d0_items_count(tmp_path):
+    table = {"user": ["a"] * 9 + ["b"], "item": [f"{i}" for i in range(9)] + ["0"]}
+    pq.write_table(pa.table(table), tmp_path / "pairs.parquet")
+    counts = case.bounded_counts(str(tmp_path / "pairs.parquet"), 4, np.random.default_rng(1))
+    assert counts.sum() == 5 and 4 <= len(counts) <= 5
 
 
 def test_thresholds_by_dp_accounting():

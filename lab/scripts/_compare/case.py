@@ -12,6 +12,10 @@ import json
 import math
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy
 
 
 def pipeline_dp(variant: str, path: str, d0: int, epsilon: float, delta: float) -> int:
@@ -81,22 +85,29 @@ def _rho(epsilon: float, delta: float) -> float:
 def dp_accounting(variant: str, path: str, d0: int, epsilon: float, delta: float) -> int:
     """Noisy counts above a threshold, the noise calibrated by dp_accounting; numpy does the rest."""
     import numpy as np
+
+    rng = np.random.default_rng()
+    counts = bounded_counts(path, d0, rng)
+    scale, threshold = calibrated(variant, d0, epsilon, delta)
+    draw = rng.laplace if variant == "laplace" else rng.normal
+    return int((counts + draw(0.0, scale, len(counts)) >= threshold).sum())
+
+
+def bounded_counts(path: str, d0: int, rng: numpy.random.Generator) -> numpy.ndarray:
+    """Users of each item that any holds, of every user a uniform sample of at most D0 items."""
+    import numpy as np
     import pyarrow.parquet as pq
 
     table = pq.read_table(path, columns=["user", "item"])
     user, item = (
         table[name].combine_chunks().dictionary_encode().indices.to_numpy() for name in ("user", "item")
     )
-    rng = np.random.default_rng()
     order = np.lexsort((rng.random(len(user)), user))
     user, item = user[order], item[order]
     first = np.flatnonzero(np.r_[True, user[1:] != user[:-1]])
     place = np.arange(len(user)) - np.repeat(first, np.diff(np.r_[first, len(user)]))
     counts = np.bincount(item[place < d0])
-    counts = counts[counts > 0]
-    scale, threshold = calibrated(variant, d0, epsilon, delta)
-    draw = rng.laplace if variant == "laplace" else rng.normal
-    return int((counts + draw(0.0, scale, len(counts)) >= threshold).sum())
+    return counts[counts > 0]
 
 
 def calibrated(variant: str, d0: int, epsilon: float, delta: float) -> tuple[float, float]:
@@ -130,6 +141,43 @@ def calibrated(variant: str, d0: int, epsilon: float, delta: float) -> tuple[flo
     return pure, 1.0 + stats.laplace.isf(-math.expm1(math.log1p(-delta) / d0), scale=pure)
 
 
+def by_formula(variant: str, path: str, d0: int, epsilon: float, delta: float) -> int:
+    """What a library that is not installed would select: its noise and its threshold on counts of its sample."""
+    import numpy as np
+
+    rng = np.random.default_rng()
+    counts = bounded_counts(path, d0, rng)
+    if variant == "tumult":
+        scale, threshold = tumult_threshold(d0, epsilon, delta)
+        success = -math.expm1(-1.0 / scale)
+        noise = rng.geometric(success, len(counts)) - rng.geometric(success, len(counts))
+    else:
+        scale, threshold = duckdb_threshold(d0, epsilon, delta)
+        noise = rng.laplace(0.0, scale, len(counts))
+    return int((counts + noise >= threshold).sum())
+
+
+def tumult_threshold(d0: int, epsilon: float, delta: float) -> tuple[float, int]:
+    """Scale of the two-sided geometric noise and the least noisy count of tmlt.core's partition selection.
+
+    `create_partition_selection_measurement` of tmlt.core 0.20.0, for users who change D0 rows: it goes to one row by
+    epsilon/D0 and, of more rows than one, delta/(D0 e^epsilon).
+    """
+    scale = d0 / epsilon
+    each = delta if d0 == 1 else delta / (d0 * math.exp(epsilon))
+    return scale, math.ceil(-scale * math.log((math.exp(1 / scale) + 1) * each)) + 2
+
+
+def duckdb_threshold(d0: int, epsilon: float, delta: float) -> tuple[float, float]:
+    """Scale of the Laplace noise and the threshold of DuckDB's extension `privacy` (cwida/privacy, commit edd1164).
+
+    `FinalizeDPLaplace` in mode dp_standard, of a query with one count, which takes half of epsilon and delta.
+    """
+    epsilon, delta = epsilon / 2, delta / 2
+    passes = -math.expm1(math.log1p(-delta) / d0)
+    return d0 / epsilon, 1.0 - d0 * math.log(2.0 * passes) / epsilon
+
+
 def duckdb(variant: str, path: str, d0: int, epsilon: float, delta: float) -> int:
     """Not private: how many items at least 20 users hold, for the time of a plain group-by."""
     import duckdb as db
@@ -160,6 +208,7 @@ LIBRARIES: dict[str, Callable[[str, str, int, float, float], int]] = {
     "pipeline_dp": pipeline_dp,
     "opendp": opendp,
     "dp_accounting": dp_accounting,
+    "by_formula": by_formula,
     "duckdb": duckdb,
     "dp_mm_domain": dp_mm_domain,
 }

@@ -35,4 +35,4 @@ def test_dpbeam_beside_thresholds_by_dp_accounting(tmp_path):
     assert len(released) == 5
     best = max(count for row, count in released.items() if row.startswith("dpbeam"))
     assert best > max(count for row, count in released.items() if row.startswith("dp_accounting")) > 10
-    assert "| dpbeam select --method=mad2r |" in done.stdout and "dp-accounting 0.6.0" in done.stdout
+    assert "| dpbeam select | default |" in done.stdout and "dp-accounting 0.6.0" in done.stdout
