@@ -1,7 +1,6 @@
 """The examples of the documents run, and leave the files that the documents name (tests/support/examples.py)."""
 
 import re
-import sys
 
 import pytest
 
@@ -22,8 +21,6 @@ def workspace(tmp_path) -> Workspace:
 
 @pytest.mark.parametrize("name", MARKED)
 def test_the_examples_run(name, workspace):
-    if name == "docs/how-to/sums_and_means.md" and sys.version_info < (3, 11):
-        pytest.skip("PipelineDP needs Python 3.11")
     text, printed = (ROOT / name).read_text(), ""
     for block in blocks(text):
         if block.mark == "run":

@@ -46,7 +46,9 @@ FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names}
 WITH_BEAM = (
     # Files elsewhere, which know Beam's flags; the front asks for them where a path has a scheme.
     "dpbeam.storage.azure",
+    "dpbeam.storage.cloud",
     "dpbeam.storage.elsewhere",
+    "dpbeam.storage.google",
     "dpbeam.storage.hdfs",
     "dpbeam.storage.objects",
     "dpbeam.storage.remote",

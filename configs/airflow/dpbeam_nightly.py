@@ -17,7 +17,7 @@ that are out all give the same command, which pays once and draws noise once.
 from __future__ import annotations
 
 import os
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, task
@@ -99,7 +99,7 @@ for DAG_ID, RELEASE in {"dpbeam_nightly": plain, "dpbeam_nightly_beam": by_beam}
     with DAG(
         DAG_ID,
         schedule=CronDataIntervalTimetable("@daily", timezone="UTC"),
-        start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
+        start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,
         default_args={

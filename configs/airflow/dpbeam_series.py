@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import calendar
 import os
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 
 from airflow.sdk import DAG, CronDataIntervalTimetable, task
 from dpbeam_operators import DpbeamOperator
@@ -56,7 +56,7 @@ def input_is_complete(ds: str) -> bool:
 with DAG(
     "dpbeam_series",
     schedule=CronDataIntervalTimetable("@daily", timezone="UTC"),
-    start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
     max_active_runs=1,
     user_defined_macros={"last_day": last_day, "files_of": files_of},

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from dpbeam.cli.series_options import SeriesOptions
@@ -251,7 +251,7 @@ def release_of(options: SeriesOptions, target: OutputTarget) -> Release:
 
     return Release(
         command="series",
-        started=datetime.now(timezone.utc).strftime(STARTED_FORMAT),
+        started=datetime.now(UTC).strftime(STARTED_FORMAT),
         outputs=target.describe_staged(),
         release_id=options.said.get("release_id"),
     )

@@ -22,7 +22,7 @@ import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 from dpbeam.accounting.ledger import Ledger
@@ -432,7 +432,7 @@ class OutputTarget:
         stated = ledger.stating(output=output)
         if self.release is None:
             return stated
-        today = datetime.now(timezone.utc).date().isoformat()
+        today = datetime.now(UTC).date().isoformat()
         return replace(stated, release=replace(self.release, date=today))
 
     def staged_shards(self) -> list[str]:

@@ -26,9 +26,6 @@ class ExitCode(IntEnum):
         member.again = again
         return member
 
-    # Python 3.10 would say the name.
-    __str__ = int.__repr__
-
     DONE = (
         0,
         "done: the output is in place, and the ledger, which is its mark; or the release was out already",

@@ -7,7 +7,7 @@ import functools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 import apache_beam as beam
@@ -69,7 +69,7 @@ class Job(Generic[OptionsT]):
     temp_location: str
     key: RunKey = field(repr=False)
     charge: Uncharged
-    began: str = field(default_factory=lambda: datetime.now(timezone.utc).strftime(STARTED_FORMAT))
+    began: str = field(default_factory=lambda: datetime.now(UTC).strftime(STARTED_FORMAT))
     others: Others | None = None
     _source: ReadInput | None = field(default=None, init=False, repr=False)
 

@@ -234,7 +234,7 @@ def positions_in(listed: np.ndarray, fp: np.ndarray) -> np.ndarray:
 
 def _numbers(order: np.ndarray, new: np.ndarray) -> np.ndarray:
     """(n,) int32, if that holds n: of each row the number of its value; `new` says where in `order` one begins."""
-    ordered = np.cumsum(new, dtype=np.int32 if len(new) < 1 << 31 else np.int64)
+    ordered: np.ndarray = np.cumsum(new, dtype=np.int32 if len(new) < 1 << 31 else np.int64)
     ordered -= 1
     numbers = np.empty_like(ordered)
     numbers[order] = ordered

@@ -132,7 +132,7 @@ def _dataflow(flags: EngineFlags, argv: Sequence[str]) -> list[Row]:
     except ModuleNotFoundError:
         installed = False
     if not installed:
-        fix = "pip install 'dpbeam[gcs]'"
+        fix = "pip install 'apache-beam[gcp]'"
         rows.append(Row("Dataflow", "refuse", "Beam's part for Google Cloud is not installed", fix))
     if not (flags.temp_location or "").startswith("gs://"):
         fix = "name a folder of a bucket, --temp_location=gs://BUCKET/FOLDER"

@@ -1,8 +1,8 @@
-"""Files elsewhere: dpbeam's own of S3, Azure and HDFS, and those that Beam reads besides.
+"""Files elsewhere: dpbeam's own of S3, Google, Azure and HDFS, and those that Beam reads besides.
 
-Beam's S3 files make a client for each call, read through one stream, cannot give up a write, and so leave half an
-object where a writer fails; its HDFS files do the first two of these. The private folder of a run needs better.
-Options (`--s3_endpoint_url`, `--hdfs_host`, ...) come from Beam, on the launcher and on workers.
+Beam's own of these make a client for each call, read through one stream, or cannot give up a write, and so leave half
+an object where a writer fails. The private folder of a run needs better. Options (`--s3_endpoint_url`, `--hdfs_host`,
+...) come from Beam, on the launcher and on workers.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.options.value_provider import RuntimeValueProvider
 
 from dpbeam import plugins
-from dpbeam.storage import azure, hdfs, s3
+from dpbeam.storage import azure, google, hdfs, s3
 from dpbeam.storage.files import Files, NotOnceError
 from dpbeam.storage.remote import RemoteFiles, RenamingFiles
 
 _OURS: dict[str, type[RemoteFiles]] = {
     "s3": s3.S3Files,
+    "gs": google.GoogleFiles,
     "hdfs": hdfs.HdfsFiles,
     **dict.fromkeys(("az", "abfs", "abfss"), azure.AzureFiles),
 }

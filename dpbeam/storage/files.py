@@ -187,7 +187,8 @@ class Files(ABC):
 
     @abstractmethod
     def remove_folder(self, path: str, *, first: str = "", last: str = "") -> str | None:
-        """Delete a folder with all that it holds, also what was never finished; harmless if it is gone.
+        """Delete a folder with all that it holds, also what was never finished, but what a store keeps of uploads whose
+        writers were killed: no reader sees it, and a rule of the store removes it. Harmless if the folder is gone.
 
         Args:
           first: name of the file that goes first; from then on no file of `put(beside=first)` appears.

@@ -12,9 +12,9 @@ from dpbeam.storage.filesystems import ELSEWHERE, FileSystems
 
 # Package that reads a scheme, and a module by which to tell that it is installed.
 _CLIENT_OF = {
-    "s3": ("dpbeam[s3]", "boto3"),
-    "gs": ("dpbeam[gcs]", "google.cloud.storage"),
-    **dict.fromkeys(("az", "abfs", "abfss"), ("dpbeam[azure]", "azure.storage.blob")),
+    "s3": ("dpbeam[s3]", "obstore"),
+    "gs": ("dpbeam[gcs]", "obstore"),
+    **dict.fromkeys(("az", "abfs", "abfss"), ("dpbeam[azure]", "obstore")),
     "azfs": ("apache-beam[azure]", "azure.storage.blob"),
     "hdfs": ("dpbeam[hdfs]", "hdfs"),
 }

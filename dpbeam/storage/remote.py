@@ -30,7 +30,7 @@ ATTEMPTS = 8
 PART = 8 << 20
 _AT_ONCE = 8
 _FIRST_LOOK_AHEAD = 1 << 16
-_LONGEST_WAIT = 20.0
+LONGEST_WAIT = 20.0
 
 ResultT = TypeVar("ResultT")
 
@@ -86,9 +86,10 @@ def patiently(
     passing: Callable[[Exception], bool],
     attempts: int = ATTEMPTS,
     sleep: Callable[[float], None] = time.sleep,
+    first: float = 0.5,
 ) -> ResultT:
     """The result of a request that may be repeated, tried again after faults that pass, with growing pauses."""
-    pause = 0.5
+    pause = first
     for left in reversed(range(attempts)):
         try:
             return request()
@@ -96,7 +97,7 @@ def patiently(
             if not left or not passing(error):
                 raise
         sleep(pause * random.uniform(0.5, 1))
-        pause = min(2 * pause, _LONGEST_WAIT)
+        pause = min(2 * pause, LONGEST_WAIT)
     raise ValueError("attempts must be at least 1")
 
 

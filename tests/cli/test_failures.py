@@ -4,15 +4,13 @@ import os
 import socket
 import subprocess
 import sys
-from functools import partial
 
 import pyarrow.parquet as pq
 import pytest
 
 from dpbeam.cli import main
 from dpbeam.selectors.registry import selectors
-from dpbeam.storage import azure
-from dpbeam.storage.remote import patiently
+from dpbeam.storage import cloud
 from tests.support.commands import COLUMNS, key_warning, without_progress
 from tests.support.instances import popular_table
 
@@ -131,12 +129,11 @@ class TestStoreThatIsDown:
             monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{probe.getsockname()[1]}")
             for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
                 monkeypatch.setenv(name, "test")
-            monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
             endpoint = f"BlobEndpoint=http://127.0.0.1:{probe.getsockname()[1]}/a"
             monkeypatch.setenv(
                 "AZURE_STORAGE_CONNECTION_STRING", f"AccountName=a;AccountKey=c2VjcmV0;{endpoint}"
             )
-            monkeypatch.setattr(azure, "patiently", partial(patiently, attempts=1))
+            monkeypatch.setattr(cloud, "ATTEMPTS", 1)
             yield
 
     @pytest.mark.parametrize(

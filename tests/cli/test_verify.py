@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -65,9 +65,9 @@ class TestLedger:
         assert [shard.rows for shard in release.outputs] == lines and len(lines) == 2
         assert release.items_released == result["items_released"] > 5
         assert (release.command, release.release_id, release.inputs) == ("select", None, ("pairs.parquet",))
-        today = datetime.now(timezone.utc)
+        today = datetime.now(UTC)
         assert 0 <= (today.date() - datetime.fromisoformat(release.date).date()).days <= 1
-        started = datetime.strptime(release.started, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
+        started = datetime.strptime(release.started, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
         assert 0 <= (today - started).total_seconds() < 3_600
 
     def test_rows_of_agents_leave_no_digest(self, made, tmp_path, monkeypatch, capsys):

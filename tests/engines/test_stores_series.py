@@ -7,14 +7,12 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 import pyarrow.parquet as pq
 import pytest
 
 from dpbeam.cli import main
-from dpbeam.storage import FileSystems, azure, lease
-from dpbeam.storage.remote import patiently
+from dpbeam.storage import FileSystems, cloud, lease
 from tests.cli.test_series import COLUMNS, write_night
 from tests.support.stores import Proxy
 from tests.support.waiting import wait_until
@@ -160,9 +158,7 @@ def test_the_same_night_at_once_is_made_once(place, expected):
 def proxied(request, monkeypatch, inputs):
     """(a proxy before the store of objects that the parameter names, a folder of this test's own there)."""
     store = request.getfixturevalue(f"{request.param}_store")
-    monkeypatch.setattr(
-        azure, "patiently", partial(patiently, sleep=lambda seconds: time.sleep(seconds / 20))
-    )
+    monkeypatch.setattr(cloud, "FIRST_WAIT", 0.02)
     monkeypatch.chdir(inputs)
     with Proxy(store.address) as proxy:
         for name, text in store.variables(f"127.0.0.1:{proxy.port}").items():
@@ -198,8 +194,7 @@ def test_passing_faults_change_nothing(proxied, fault, expected):
 @ON_OBJECTS
 def test_a_store_that_takes_nothing_more_is_one_line(proxied, expected, capsys, monkeypatch):
     proxy, place = proxied
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-    monkeypatch.setattr(azure, "patiently", partial(patiently, attempts=1))
+    monkeypatch.setattr(cloud, "ATTEMPTS", 1)
     monkeypatch.setattr(lease, "SECONDS", 2)  # this process lives, and cannot say that its lock is free
     assert main(opening(place)) == 0
     for last in (0, 1, 3, 5):

@@ -9,7 +9,7 @@ import sys
 import uuid
 from base64 import b64encode
 from collections import Counter
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import permutations
 
@@ -442,7 +442,7 @@ AVRO = {
     "timestamp": ({"type": "long", "logicalType": "local-timestamp-micros"}, TIME),
     "timestamp with a time zone": (
         {"type": "long", "logicalType": "timestamp-millis"},
-        TIME.replace(tzinfo=timezone.utc),
+        TIME.replace(tzinfo=UTC),
     ),
     "decimal": ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, Decimal("12.50")),
     "UUID": ({"type": "string", "logicalType": "uuid"}, WHO),

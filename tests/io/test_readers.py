@@ -252,7 +252,7 @@ def test_a_file_without_a_byte_lacks_its_header_also_where_it_is_compressed(read
 def test_dates_numbers_and_uuids_of_parquet_and_avro_are_the_same(read, tmp_path, split):
     day, time = (
         datetime.date(2026, 11, 1),
-        datetime.datetime(2026, 11, 1, 9, 30, tzinfo=datetime.timezone.utc),
+        datetime.datetime(2026, 11, 1, 9, 30, tzinfo=datetime.UTC),
     )
     amount, name = decimal.Decimal("12.50"), uuid.UUID(int=7)
     columns = {

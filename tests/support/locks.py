@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 LOCKS = Path(__file__).resolve().parents[2] / "locks"
-PYTHONS = ("3.10", "3.11", "3.12", "3.13")
+PYTHONS = ("3.11", "3.12", "3.13")
 
 
 def environment(python: str | None = None) -> dict[str, str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from dpbeam.storage import elsewhere
-from dpbeam.storage.objects import NewObject, ObjectFiles
+from dpbeam.storage.objects import ObjectFiles
 
 
 @dataclass
@@ -59,10 +59,10 @@ class MemoryFiles(ObjectFiles):
         return _store.objects[path][start:end]
 
     def put_object(self, path: str, data: bytes, *, once: bool) -> None:
-        MemoryObject(path).put(data, once=once)
-
-    def new_object(self, path: str) -> NewObject:
-        return MemoryObject(path)
+        _store.watch("make" if once else "put", path)
+        if once and _store.conditions and path in _store.objects:
+            raise FileExistsError(errno.EEXIST, "the object exists", path)
+        _store.objects[path] = data
 
     def copy(self, source: str, target: str) -> None:
         _store.watch("copy", target)
@@ -71,29 +71,3 @@ class MemoryFiles(ObjectFiles):
     def delete_one(self, path: str) -> None:
         _store.watch("delete", path)
         _store.objects.pop(path, None)
-
-
-class MemoryObject(NewObject):
-    def __init__(self, path: str):
-        self._path = path
-
-    def put(self, data: bytes, *, once: bool = False) -> None:
-        _store.watch("make" if once else "put", self._path)
-        if once and _store.conditions and self._path in _store.objects:
-            raise OSError(errno.ESTALE, "the object was replaced", self._path)
-        _store.objects[self._path] = data
-
-    def begin(self) -> None:
-        self._parts: dict[int, bytes] = {}
-
-    def put_part(self, number: int, data: bytes) -> int:
-        _store.watch("part", self._path)
-        self._parts[number] = data
-        return number
-
-    def complete(self, parts) -> None:
-        _store.watch("complete", self._path)
-        _store.objects[self._path] = b"".join(self._parts[number] for number in parts)
-
-    def discard(self) -> None:
-        pass
