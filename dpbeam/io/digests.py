@@ -9,7 +9,7 @@ from dpbeam.io.released import sha256_of
 from dpbeam.storage import FileSystems
 from dpbeam.storage.reasons import reason, refusal
 
-# Schemes of stores whose checksum follows from the content; some filesystems of Beam give the size for one.
+# Schemes of stores whose checksum follows from the content; of others nothing is known.
 _CHECKSUMMED = ("s3", "hdfs", "gs", "az", "abfs", "abfss")
 
 

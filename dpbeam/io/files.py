@@ -1,6 +1,6 @@
 """Access to files: matching patterns, opening, decompressing, atomic writing; always through `dpbeam.storage`.
 
-So any filesystem that Beam reads works here too. Faults that a user can fix become InputErrors that name the file.
+Faults that a user can fix become InputErrors that name the file.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class Folder:
         except NotOnceError:
             raise StoreError(
                 f"{param('folder')}: '{self.path}': files there cannot be made once and for all, so one "
-                "night could be made twice; take s3://, az://, abfss://, hdfs:// or a folder of this machine"
+                "night could be made twice; take s3://, gs://, az://, abfss://, hdfs:// or a folder of this machine"
             ) from None
         except (OSError, ValueError, ImportError) as error:
             where = self._at(name) if name and "://" not in self.path else self.path

@@ -1,4 +1,4 @@
-"""Files here, on object stores, on HDFS and on whatever else Beam reads, behind one front."""
+"""Files here, on object stores and on HDFS, behind one front."""
 
 from dpbeam.storage.filesystems import FileSystems
 

@@ -71,7 +71,7 @@ PLAIN = Put()
 
 
 class Files(ABC):
-    """Files of one place: of this machine, of a store, of HDFS, of a filesystem of Beam's.
+    """Files of one place: of this machine, of a store, of HDFS.
 
     A path is a whole one, with its scheme if it has one. Names are literal in all methods but `match`. Every method
     raises OSError where the place cannot be asked, and FileNotFoundError where what it reads is not there.
@@ -79,8 +79,7 @@ class Files(ABC):
     What a reader sees:
 
     - *At any instant* a file of `put` or `put_once` is whole or not there; where `put` or `rename` replaces a file, it
-      is the earlier one or the new one. HttpFS, and some filesystems of Beam's, cannot replace: for a moment there is
-      none.
+      is the earlier one or the new one. HttpFS cannot replace: for a moment there is none.
     - *After a process was killed* the same. Files may be left whose names hold `dpbeam.disk.BEING_WRITTEN`, which are
       no one's, and a folder of which a part was removed.
     - *After a power cut* nothing changes elsewhere: what a store has answered it keeps. On this machine (`needs_flush`)

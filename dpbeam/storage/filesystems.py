@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any, BinaryIO, ParamSpec, TypeVar, cast
+from typing import Any, BinaryIO, cast
 
 from dpbeam.storage.files import PLAIN, Files, NewFile, Put
 from dpbeam.storage.local import LocalFiles
@@ -16,27 +15,6 @@ from dpbeam.storage.local import LocalFiles
 ELSEWHERE = "dpbeam.storage.elsewhere"
 _SCHEME = re.compile(r"\s*([a-zA-Z][-a-zA-Z0-9+.]*)://")
 _LOCAL = LocalFiles()
-_P = ParamSpec("_P")
-ResultT = TypeVar("ResultT")
-
-
-def _os_errors(method: Callable[_P, ResultT]) -> Callable[_P, ResultT]:
-    """Beam's own error becomes that of the first file that it names, or its words."""
-
-    @functools.wraps(method)
-    def call(*args: _P.args, **kwargs: _P.kwargs) -> ResultT:
-        try:
-            return method(*args, **kwargs)
-        except OSError as error:
-            if not hasattr(error, "exception_details"):
-                raise
-            details = error.exception_details
-            cause = next(iter(details.values()), None) if isinstance(details, dict) else None
-            if not isinstance(cause, OSError):
-                cause = OSError(str(cause or error).removesuffix(" with exceptions None"))
-            raise cause from error
-
-    return call
 
 
 class FileSystems:
@@ -44,7 +22,7 @@ class FileSystems:
 
     @staticmethod
     def set_options(pipeline_options: Any) -> None:
-        """Let filesystems know their flags, also Beam's own; a pipeline that is made does so again."""
+        """Let stores know their flags; a pipeline that is made does so again."""
         importlib.import_module(ELSEWHERE).set_options(pipeline_options)
 
     @staticmethod
@@ -54,9 +32,8 @@ class FileSystems:
         return matched and matched[1]
 
     @staticmethod
-    @_os_errors
     def at(path: str) -> Files:
-        """What a path is read and written by. Raises ValueError, ImportError or OSError if there is nothing."""
+        """What a path is read and written by. Raises OSError if there is nothing."""
         if FileSystems.get_scheme(path) is None:
             return _LOCAL
         return cast(Files, importlib.import_module(ELSEWHERE).files_at(path))
@@ -70,17 +47,14 @@ class FileSystems:
         return FileSystems.at(path).split(path)
 
     @staticmethod
-    @_os_errors
     def make_folder(path: str, *, private: bool = False) -> None:
         FileSystems.at(path).make_folder(path, private=private)
 
     @staticmethod
-    @_os_errors
     def put(path: str, how: Put = PLAIN) -> NewFile:
         return FileSystems.at(path).put(path, how)
 
     @staticmethod
-    @_os_errors
     def put_once(
         path: str, data: bytes, *, make_folder: bool = False, private: bool = True, durable: bool = True
     ) -> bool:
@@ -88,64 +62,52 @@ class FileSystems:
         return files.put_once(path, data, make_folder=make_folder, private=private, durable=durable)
 
     @staticmethod
-    @_os_errors
     def open(path: str) -> BinaryIO:
         return FileSystems.at(path).open(path)
 
     @staticmethod
-    @_os_errors
     def read(path: str) -> bytes:
         return FileSystems.at(path).read(path)
 
     @staticmethod
-    @_os_errors
     def read_range(path: str, offset: int, size: int) -> bytes:
         return FileSystems.at(path).read_range(path, offset, size)
 
     @staticmethod
-    @_os_errors
     def exists(path: str) -> bool:
         return FileSystems.at(path).exists(path)
 
     @staticmethod
-    @_os_errors
     def checksum(path: str) -> str:
         """What a store says of the content of a file."""
         return str(cast(Any, FileSystems.at(path)).checksum(path))
 
     @staticmethod
-    @_os_errors
     def list_prefix(prefix: str) -> list[str]:
         return FileSystems.at(prefix).list_prefix(prefix)
 
     @staticmethod
-    @_os_errors
     def sizes(prefix: str) -> dict[str, int]:
         return FileSystems.at(prefix).sizes(prefix)
 
     @staticmethod
-    @_os_errors
     def match(pattern: str, limit: int | None = None) -> dict[str, int]:
         return FileSystems.at(pattern).match(pattern, limit)
 
     @staticmethod
-    @_os_errors
     def folders(parent: str, stem: str, file: str) -> list[str]:
         return FileSystems.at(parent).folders(parent, stem, file)
 
     @staticmethod
-    @_os_errors
     def rename(source: str, target: str) -> None:
         FileSystems.at(source).rename(source, target)
 
     @staticmethod
-    @_os_errors
     def delete(paths: Sequence[str]) -> None:
         if paths:
             FileSystems.at(paths[0]).delete(paths)
 
     @staticmethod
-    @_os_errors
     def remove_folder(path: str, *, first: str = "", last: str = "") -> str | None:
         return FileSystems.at(path).remove_folder(path, first=first, last=last)
 

@@ -15,7 +15,6 @@ _CLIENT_OF = {
     "s3": ("dpbeam[s3]", "obstore"),
     "gs": ("dpbeam[gcs]", "obstore"),
     **dict.fromkeys(("az", "abfs", "abfss"), ("dpbeam[azure]", "obstore")),
-    "azfs": ("apache-beam[azure]", "azure.storage.blob"),
     "hdfs": ("dpbeam[hdfs]", "hdfs"),
 }
 

@@ -305,7 +305,7 @@ class _Renamed(Upload):
 
     def _drop(self) -> None:
         with contextlib.suppress(OSError):
-            getattr(self._inner, "abort", self._inner.close)()
+            self._inner.abort()
         if not self._renamed:
             with contextlib.suppress(OSError):
                 self._files.delete([self._temporary])

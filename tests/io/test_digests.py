@@ -9,15 +9,15 @@ from dpbeam.io import released
 from dpbeam.io.digests import content_digest
 from dpbeam.storage import FileSystems
 from dpbeam.storage.files import UNAVAILABLE
-from tests.support import objects
+from tests.support import memory_store
 
 
-def test_a_store_without_checksums_is_read(tmp_path):
-    """`dpfake` gives the size for a checksum, as some of Beam's own do."""
-    paths = ["dpfake://bucket/x", str(tmp_path / "a")]
+def test_a_store_of_which_nothing_is_known_is_read(tmp_path, monkeypatch):
+    objects = memory_store.install(monkeypatch, "mine").objects
+    paths = ["mine://bucket/x", str(tmp_path / "a")]
     read_files = []
     for data in (b"one", b"two"):
-        objects.STORE[paths[0]] = data
+        objects[paths[0]] = data
         (tmp_path / "a").write_bytes(data)
         read_files.append([content_digest(path) for path in paths])
     assert read_files == [[hashlib.sha256(data).hexdigest()] * 2 for data in (b"one", b"two")]
@@ -39,6 +39,6 @@ def test_a_store_that_does_not_answer_may_do_so_later(monkeypatch):
 
     monkeypatch.setattr(released, "opened", silent)
     with pytest.raises(
-        UnavailableError, match=r"--input: cannot read 'dpfake://b/x': the store does not answer$"
+        UnavailableError, match=r"--input: cannot read 'mine://b/x': the store does not answer$"
     ):
-        content_digest("dpfake://b/x")
+        content_digest("mine://b/x")

@@ -100,7 +100,6 @@ def test_home_and_file_urls(tmp_path, monkeypatch):
         ("gs", "dpbeam[gcs]"),
         ("az", "dpbeam[azure]"),
         ("abfss", "dpbeam[azure]"),
-        ("azfs", "apache-beam[azure]"),
         ("hdfs", "dpbeam[hdfs]"),
     ],
 )

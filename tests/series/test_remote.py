@@ -13,10 +13,10 @@ from dpbeam.randomness import RunKey
 from dpbeam.series.folder import RemoteFolder
 from dpbeam.series.window import SeriesWindow
 from dpbeam.storage import lease
-from dpbeam.storage.files import UNAVAILABLE
+from dpbeam.storage.files import UNAVAILABLE, NotOnceError
 from tests.series.streams import released
 from tests.series.test_window import CONFIG, NIGHTS, KilledError, in_memory, run
-from tests.support import memory_store, objects
+from tests.support import memory_store
 
 PLACE = "s3://bucket/series"
 
@@ -201,17 +201,24 @@ def test_a_store_without_conditions_is_refused(store):
     assert store.objects == {}
 
 
+def test_a_store_that_makes_nothing_once_is_refused(store, monkeypatch):
+    def put_once(*arguments, **how):
+        raise NotOnceError(PLACE)
+
+    monkeypatch.setattr(memory_store.MemoryFiles, "put_once", put_once)
+    with pytest.raises(InputError, match="could be made twice"):
+        opened()
+
+
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("dpfake://b/f", "could be made twice"),
         ("dpx://b/f", "no filesystem is known for dpx://"),
         ("s3://", "names no folder"),
         ("hdfs:///f", "HOST:PORT"),
     ],
 )
 def test_folders_where_no_series_can_be(path, message):
-    assert objects.FakeStore.scheme() == "dpfake"
     with pytest.raises(InputError, match=message):
         RemoteFolder(path).make()
 

@@ -1,4 +1,4 @@
-"""An object store in memory for tests, reached as `s3://`, whose requests a test may watch, stop or break."""
+"""An object store in memory for tests, of `s3://` or another scheme, whose requests a test may watch, stop or break."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Store:
 _store = Store()
 
 
-def install(monkeypatch: pytest.MonkeyPatch) -> Store:
-    """Let `s3://` be a new store."""
-    monkeypatch.setitem(elsewhere._OURS, "s3", MemoryFiles)
+def install(monkeypatch: pytest.MonkeyPatch, scheme: str = "s3") -> Store:
+    """Let the URLs of a scheme be those of a new store."""
+    monkeypatch.setitem(elsewhere._OURS, scheme, MemoryFiles)
     monkeypatch.setattr(f"{__name__}._store", made := Store())
     return made
 
@@ -39,7 +39,7 @@ class MemoryFiles(ObjectFiles):
     def entries(self, prefix: str) -> Iterator[tuple[str, int]]:
         _store.watch("list", prefix)
         for url, data in list(_store.objects.items()):
-            if url.startswith(prefix):
+            if url.startswith(prefix) and not url.endswith("/"):  # a mark of a folder
                 yield url, len(data)
 
     def state(self, path: str) -> tuple[int, object]:

@@ -35,7 +35,7 @@ from dpbeam.selection.plan import make_plan
 from dpbeam.selection.transforms import SelectPartitions
 from dpbeam.selectors.registry import selectors
 from tests.engine.beam.test_hub import KEY, PAIRS, PROGRAMS, blocks_of, chained, jobs, options
-from tests.support import objects
+from tests.support import memory_store
 from tests.support.instances import batches
 from tests.support.markets import batch_of
 from tests.support.pipelines import unchecked
@@ -312,8 +312,8 @@ class TestStore:
                 raise OSError(95, "Operation not supported")
 
             monkeypatch.setattr("os.link", refuses)
-        objects.STORE.clear()
-        place = "dpfake://bucket/temp" if request.param == "objects" else str(tmp_path)
+        memory_store.install(monkeypatch)
+        place = "s3://bucket/temp" if request.param == "objects" else str(tmp_path)
         with RunFolder(place, key(KEY)) as folder:
             yield folder.store
 

@@ -27,8 +27,8 @@ from dpbeam.engine.beam.receipts import (
 )
 from dpbeam.errors import RunnerError
 from dpbeam.kernels.pairs import PairKeys, partition_again, partition_pairs, rows_in
+from tests.support import memory_store
 from tests.support.instances import random_pairs, to_arrays
-from tests.support.objects import STORE
 from tests.support.pipelines import outcome
 
 #: Of a run of two units, three blocks, two relays and two shards, whose blocks meet on trip 1 and shards on trip 2.
@@ -51,9 +51,9 @@ MEETS = {1: "blocks", 2: "shards"}
 
 
 @pytest.fixture(params=["disk", "objects"])
-def store(request, tmp_path):
-    STORE.clear()
-    folder = RunFolder("dpfake://bucket/temp" if request.param == "objects" else str(tmp_path))
+def store(request, tmp_path, monkeypatch):
+    memory_store.install(monkeypatch)
+    folder = RunFolder("s3://bucket/temp" if request.param == "objects" else str(tmp_path))
     plan_reading(folder.store, [2, 0, 1])
     plan_result(folder.store, MEETS, "shards")
     yield folder.store

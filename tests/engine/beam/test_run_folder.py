@@ -19,9 +19,8 @@ from dpbeam.engine.beam.store import RunStore
 from dpbeam.errors import RunnerError
 from dpbeam.randomness import RunKey
 from dpbeam.storage.processes import PIPELINE, Owner
-from tests.support import pipelines
+from tests.support import memory_store, pipelines
 from tests.support.examples import ROOT
-from tests.support.objects import STORE
 from tests.support.pipelines import kept, outcome
 
 PAIRS = [
@@ -118,9 +117,9 @@ class TestExecutions:
 
 class TestRetries:
     @pytest.fixture(params=["disk", "objects"])
-    def make(self, request, tmp_path):
-        STORE.clear()
-        place = "dpfake://bucket/temp" if request.param == "objects" else str(tmp_path)
+    def make(self, request, tmp_path, monkeypatch):
+        memory_store.install(monkeypatch)
+        place = "s3://bucket/temp" if request.param == "objects" else str(tmp_path)
         store = LateStore()
         store.write_bytes("program", b"what runs")
         assert store.bind("sizes", b"1")

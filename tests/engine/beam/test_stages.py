@@ -29,7 +29,7 @@ from dpbeam.randomness import RunKey
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
 from dpbeam.selectors.registry import variants
-from tests.support.objects import STORE
+from tests.support import memory_store
 from tests.support.variants import NUMBERS_ALONE
 
 KEY = "stages"
@@ -183,19 +183,19 @@ def test_a_pair_goes_where_its_user_goes(num_blocks, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("inline_bytes", [1_500, messages.INLINE_BYTES])
 def test_the_runs_folder_may_be_an_object_store(inline_bytes, tmp_path, monkeypatch):
-    """Short reads, and no renaming onto an object: a retry finds the block that the first attempt stored."""
+    """No renaming: a retry finds the block that the first attempt stored."""
     monkeypatch.setattr(messages, "INLINE_BYTES", inline_bytes)
-    STORE.clear()
+    objects = memory_store.install(monkeypatch).objects
     users, items = sample_pairs()
     plan = plan_of("mad2r")
-    with RunFolder("dpfake://bucket/temp", RunKey.insecure_fixed(KEY)) as run:
+    with RunFolder("s3://bucket/temp", RunKey.insecure_fixed(KEY)) as run:
         for _ in range(2):
             with beam.Pipeline(options=options()) as pipeline:
                 released = release(pipeline, plan, users, items, run) | beam.FlatMap(_rows)
                 assert_that(released, equal_to(in_process(plan, users, items)))
-        assert any(messages.FILE_PREFIX in name for name in STORE) == (inline_bytes < 10_000)
-        assert not [name for name in STORE if ".tmp-" in name]
-    assert STORE == {}
+        assert any(messages.FILE_PREFIX in name for name in objects) == (inline_bytes < 10_000)
+        assert not [name for name in objects if ".tmp-" in name]
+    assert objects == {}
 
 
 @pytest.mark.parametrize("num_blocks,num_shards", [(1, 7), (16, 1)])
