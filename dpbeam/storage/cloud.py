@@ -155,9 +155,9 @@ class CloudFiles(ObjectFiles):
         self.parts(path)
 
     def entries(self, prefix: str) -> Iterator[tuple[str, int]]:
+        store, key, before = self.at(prefix)
         import obstore
 
-        store, key, before = self.at(prefix)
         folder = key.rpartition("/")[0]  # its listings are those of folders
         for entry in self.ask(prefix, lambda: [e for batch in obstore.list(store, folder) for e in batch]):
             path = f"{before}/{entry['path']}"
@@ -178,9 +178,9 @@ class CloudFiles(ObjectFiles):
 
     def subfolders(self, path: str) -> list[str]:
         """The folders in a folder."""
+        store, key, before = self.at(path)
         import obstore
 
-        store, key, before = self.at(path)
         folder = key.rstrip("/")
         listed = self.ask(path, lambda: obstore.list_with_delimiter(store, folder))
         return [f"{before}/{name}" for name in listed["common_prefixes"]]
@@ -189,16 +189,16 @@ class CloudFiles(ObjectFiles):
         return sorted(path for path in self.subfolders(parent) if self.split(path)[1].startswith(stem))
 
     def state(self, path: str) -> tuple[int, object]:
+        store, key, _ = self.at(path)
         import obstore
 
-        store, key, _ = self.at(path)
         about = self.ask(path, lambda: obstore.head(store, key))
         return about["size"], about["e_tag"]
 
     def part(self, path: str, start: int, end: int, version: object) -> bytes:
+        store, key, _ = self.at(path)
         import obstore
 
-        store, key, _ = self.at(path)
         options: Any = {"range": (start, end), **({} if version is None else {"if_match": version})}
         data = self.ask(path, lambda: bytes(obstore.get(store, key, options=options).bytes()))
         if len(data) < end - start:
@@ -206,9 +206,9 @@ class CloudFiles(ObjectFiles):
         return data
 
     def put_object(self, path: str, data: bytes, *, once: bool) -> None:
+        store, key, _ = self.at(path)
         import obstore
 
-        store, key, _ = self.at(path)
         mode: Any = "create" if once else "overwrite"
         self.ask(path, lambda: obstore.put(store, key, data, mode=mode, use_multipart=False))
 
@@ -216,9 +216,9 @@ class CloudFiles(ObjectFiles):
         return _Writer(self, path, how)
 
     def copy(self, source: str, target: str) -> None:
+        store, key, bucket = self.at(source)
         import obstore
 
-        store, key, bucket = self.at(source)
         _, name, other = self.at(target)
         if bucket == other and self.copied_at_once and self.state(source)[0] <= self.copied_at_once:
             self.ask(source, lambda: obstore.copy(store, key, name))
@@ -239,9 +239,9 @@ class CloudFiles(ObjectFiles):
                 super().delete(inside)
 
     def _delete(self, path: str, paths: Sequence[str]) -> None:
+        store = self.at(path)[0]
         import obstore
 
-        store = self.at(path)[0]
         keys = [self.at(path)[1] for path in paths]
         self.ask(path, lambda: obstore.delete(store, keys))
 

@@ -10,7 +10,7 @@ import time
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from dpbeam.storage import FileSystems, azure, cloud, lease
+from dpbeam.storage import FileSystems, azure, cloud, lease, remote
 from dpbeam.storage.files import UNAVAILABLE
 from dpbeam.testing import StoreContract
 from tests.support.fake_cloud import BUCKET, Cloud
@@ -357,6 +357,26 @@ def test_a_path_without_a_bucket(path, text):
     with pytest.raises(OSError, match=text) as error:
         FileSystems.read(path)
     assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize(("scheme", "extra"), [("s3", "s3"), ("gs", "gcs"), ("az", "azure")])
+def test_a_worker_without_the_extra_says_so(scheme, extra, monkeypatch):
+    point(monkeypatch, scheme, "127.0.0.1:1")
+    monkeypatch.setattr(remote, "_clients", {})
+    for name in ("obstore", "obstore.store"):
+        monkeypatch.setitem(sys.modules, name, None)
+    url = f"{scheme}://{BUCKET}/k"
+    for request in (
+        lambda: FileSystems.read(url),
+        lambda: FileSystems.put(url),
+        lambda: FileSystems.put_once(url, b"x"),
+        lambda: FileSystems.list_prefix(url),
+        lambda: FileSystems.folders(f"{scheme}://{BUCKET}", "", ""),
+        lambda: FileSystems.delete([url]),
+        lambda: FileSystems.rename(url, f"{url}2"),
+    ):
+        with pytest.raises(OSError, match=rf"{scheme}:// needs the extra dpbeam\[{extra}\]; install it"):
+            request()
 
 
 class TestS3:
