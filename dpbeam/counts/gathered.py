@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpbeam.engine.program import Keys
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import common_kinds, kinds_column, unique_fingerprints
-from dpbeam.randomness import RunKey, fingerprints
 
 WEIGHTS = "weights"
+#: Canonical bytes of items -> their fingerprints, a method of `Keys` and `Draw`.
+Fingerprints = Callable[[pa.Array], np.ndarray]
 
 
 def histogram(items: pa.Array, counts: np.ndarray, kinds: bytes) -> Columns:
@@ -49,7 +49,7 @@ class Gathered:
 
 
 def gather(
-    parts: Sequence[Columns], domain: Columns | None, key: RunKey, *, beyond: bool = False
+    parts: Sequence[Columns], domain: Columns | None, fingerprints: Fingerprints, *, beyond: bool = False
 ) -> Gathered:
     """The parts of a histogram added up.
 
@@ -70,7 +70,7 @@ def gather(
     if domain is not None and not beyond:
         inside = pc.is_in(items, value_set=domain["items"])
         items, values = items.filter(inside), values[:, inside.to_numpy(zero_copy_only=False)]
-    fp = fingerprints(Keys(key).pairs.item, items)
+    fp = fingerprints(items)
     first, inverse = unique_fingerprints(fp)
     totals = np.zeros((2, len(first)), np.int64)
     np.add.at(totals[0], inverse, values[0])

@@ -59,7 +59,7 @@ class ListedCounts(SummedCounts):
         if trip < self.trips - 1:
             return super().decide(trip, state, summaries, draw)
         beyond = isinstance(self.inner, CountedProgram)
-        listed = gather(summaries, self.domain, draw.run_key, beyond=beyond)
+        listed = gather(summaries, self.domain, draw.fingerprints, beyond=beyond)
         noisy = draw.noisy(listed.weights, listed.fp)
         count, deviation = self.noises_of_counts.counts(noisy, float(state[USERS_PER_WEIGHT][0]))
         numbers = {NOISY_COUNT: count, DEVIATION: deviation}

@@ -39,6 +39,7 @@ class Forwarding(Program):
     reply_columns = _of_inner()
     output: str = _of_inner()
     may_end: bool = _of_inner()
+    chooses: bool = _of_inner()
     released_names: tuple[str, ...] = _of_inner()
 
     sum_names = _of_inner()

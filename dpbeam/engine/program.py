@@ -31,7 +31,7 @@ from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.grid import UNITS
 from dpbeam.kernels.pairs import Block, PairKeys
 from dpbeam.kernels.shards import Linked, Shard
-from dpbeam.randomness import LAWS, KeyedBits, RunKey, prf_bits
+from dpbeam.randomness import LAWS, KeyedBits, RunKey, fingerprints, prf_bits
 
 ItemNoise = StatedNoise | None
 HubNoise = StatedNoise | None
@@ -103,13 +103,18 @@ class Keys:
         if not self._bind(place, digest_of(self._run_key.derive("binding"), parts)):
             raise StoreError(OTHER_DATA)
 
-    def hub(self, spec: HubNoise, trip: int = 0, spent: Sequence[float] = ()) -> Draw:
+    def hub(self, spec: HubNoise, trip: int = 0, spent: Sequence[float] = (), chooses: bool = False) -> Draw:
         """What a hub may draw on this trip, with this noise.
 
         Args:
           spent: the shares of the filter that earlier trips took, where the noise is filtered.
+          chooses: as of `Program`.
         """
-        return Draw(self, self._run_key, spec, trip, spent)
+        return Draw(self, self._run_key if chooses else None, spec, trip, spent)
+
+    def fingerprints(self, items: pa.Array) -> np.ndarray:
+        """Of canonical bytes of items, (n, 2) uint64."""
+        return fingerprints(self.pairs.item, items)
 
     def sample(self, round_number: int) -> bytes:
         """Key of the sampling order of a round that samples afresh."""
@@ -147,17 +152,29 @@ class Keys:
 class Draw:
     """What a hub may draw on one trip.
 
-    Attributes:
-      run_key: for mechanisms whose randomness is more than noise on numbers; they use labels of their own.
+    Args:
+      run_key: None where the program does not say that its hub chooses.
     """
 
     def __init__(
-        self, keys: Keys, run_key: RunKey, spec: HubNoise, trip: int = 0, spent: Sequence[float] = ()
+        self, keys: Keys, run_key: RunKey | None, spec: HubNoise, trip: int = 0, spent: Sequence[float] = ()
     ):
         self._keys, self._spec, self._trip = keys, spec, trip
         self._spent = list(spent)
         self._before = len(self._spent)
-        self.run_key = run_key
+        self._run_key = run_key
+        self.fingerprints = keys.fingerprints
+
+    @property
+    def run_key(self) -> RunKey:
+        """For mechanisms whose randomness is more than noise on numbers; they use labels of their own.
+
+        Raises:
+          ValueError: the program does not say that its hub chooses.
+        """
+        if self._run_key is None:
+            raise ValueError("the program does not say that its hub chooses, and gets no key")
+        return self._run_key
 
     @property
     def spent(self) -> tuple[float, ...]:
@@ -250,10 +267,13 @@ class Program(ABC):
       may_end: whether the hub may end the run before the last trip (`done`); blocks then meet it on every trip and give
         the result.
       released_names: names of the numbers that `released` gives for each item.
+      chooses: whether the hub draws what is no noise on numbers, such as a choice among items. It then has the run's
+        key, and needs a test of its own.
     """
 
     output: str = "shards"
     may_end: bool = False
+    chooses: bool = False
     released_names: tuple[str, ...] = ("noisy_weight",)
 
     trips: int
@@ -496,7 +516,7 @@ def decide_at_hub(
       spent: shares that earlier trips took.
     """
     keys.bind(f"hub-trip-{trip}", [state, {"spent": np.array(spent, np.float64)}, *summaries])
-    draw = keys.hub(program.hub_noise(trip), trip, spent)
+    draw = keys.hub(program.hub_noise(trip), trip, spent, program.chooses)
     state, broadcast = program.decide(trip, state, summaries, draw)
     return state, broadcast, draw.spent
 

@@ -78,7 +78,7 @@ class HittingSetProgram(Extended):
       NoiseMismatchError: the plan's events do not state what is done; and as `check_plan`.
     """
 
-    output = "hub"
+    output, chooses = "hub", True
 
     def __init__(self, plan: HittingSetPlan, domain: Columns | None = None, *, gather: bool = False):
         if plan.config.public_domain != (domain is not None):
@@ -160,7 +160,7 @@ class HittingSetProgram(Extended):
         if trip < self._last:
             return super().decide(trip, state, summaries, draw)
         if trip == self._last:
-            state = _first_state(gather(summaries, self.domain, draw.run_key))
+            state = _first_state(gather(summaries, self.domain, draw.fingerprints))
             return state, {"domain": state["fp"], **_broadcast(state)}
         counts, chosen, k = state["counts"].copy(), state["chosen"].tolist(), self.plan.config.k
         choose = noisy_choice(self.plan.epsilon0, state["fp"], draw.run_key)

@@ -365,7 +365,8 @@ class _PinnedDraw(Draw):
     """What a hub draws, with the noisy numbers of a replay."""
 
     def __init__(self, inner: Draw, spec: StatedNoise, replay: _Replay):
-        self._inner, self._stated, self._replay, self.run_key = inner, spec, replay, inner.run_key
+        vars(self).update(vars(inner))
+        self._inner, self._stated, self._replay = inner, spec, replay
 
     @property
     def spent(self) -> tuple[float, ...]:

@@ -55,7 +55,7 @@ def choose_from(
     Returns:
       record batch of at most min(k, d) rows: rank (from 1), item, and noisy_count where planned.
     """
-    gathered = gather(parts, domain, key)
+    gathered = gather(parts, domain, Keys(key).fingerprints)
     if not len(gathered.items):
         return answer(plan, gathered, np.zeros(0, np.int64), key)
     mechanism = plan.mechanism.at_most(len(gathered.items))
@@ -93,7 +93,7 @@ class TopKProgram(Extended):
       NoiseMismatchError: the plan's events do not state what is done; and as `check_plan`.
     """
 
-    output = "hub"
+    output, chooses = "hub", True
 
     def __init__(self, plan: TopKPlan, domain: Columns | None = None):
         if plan.config.public_domain != (domain is not None):
@@ -187,7 +187,7 @@ class RankProgram(UserRounds, TopKProgram):
     def decide(self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw) -> Decided:
         if trip < self.trips - 1:
             return super().decide(trip, state, summaries, draw)
-        gathered = gather(summaries, self.domain, draw.run_key)
+        gathered = gather(summaries, self.domain, draw.fingerprints)
         positions = np.zeros(0, np.int64)
         if len(gathered.items):
             positions = self.mechanism.at_most(len(gathered.items)).rank(

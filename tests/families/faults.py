@@ -20,9 +20,8 @@ _EVENTS = (
 )
 _STATES_NOISE = 'return NoiseSpec("gaussian", self.sigmas[trip], trip + 1)'
 _NOISY_USERS = "draw.noisy(exact * UNITS, _USERS_FP)"
-_NOISY_SUMS = "draw.noisy(sums, fingerprints(Keys(draw.run_key).pairs.item, self.items))"
+_NOISY_SUMS = "draw.noisy(sums, draw.fingerprints(self.items))"
 _KEYS = "Keys({}).hub(NoiseSpec('gaussian', self.sigmas[1], 2), 1).noisy"
-_ITEMS_FP = "fingerprints(Keys(draw.run_key).pairs.item, self.items)"
 
 
 def _planned() -> None:
@@ -76,7 +75,7 @@ MATRIX = Matrix(
         ),
         Fault(
             "no event for the sums, whose noise the program draws by the key of the run",
-            _REPLAY,
+            _LEDGER,
             [
                 ("plan.py", _EVENTS, 'parts = (GaussianEvent(users, round=1, label="all users"),)'),
                 ("program.py", _STATES_NOISE, f"{_STATES_NOISE} if trip == 0 else None"),
@@ -86,13 +85,13 @@ MATRIX = Matrix(
         Fault(
             "all items get the same noise",
             _REPLAY,
-            [("program.py", _NOISY_SUMS, f"draw.noisy(sums, np.zeros_like({_ITEMS_FP}))")],
+            [("program.py", _NOISY_SUMS, "draw.noisy(sums, np.zeros_like(draw.fingerprints(self.items)))")],
         ),
         Fault(
             "the noise has a key that stands in the source",
             _ROUNDS,
             [
-                ("program.py", "import fingerprints", "import RunKey, fingerprints"),
+                ("program.py", "import Shard", "import Shard\nfrom dpbeam.randomness import RunKey"),
                 (
                     "program.py",
                     "draw.noisy(sums,",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dpbeam.cli import COMMANDS, main
 from dpbeam.cli.plan import planned
+from dpbeam.engine.program import Program
 from dpbeam.families.registry import families, family_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,6 +30,17 @@ def test_no_two_write_the_same_ledgers():
     )  # ledgers of selections name their selector
     assert family_of("mad2r").name == "select" and family_of("top-k").name == "top-k"
     assert family_of("of another version") is None
+
+
+def test_the_hubs_that_choose():
+    """They alone have the key of the run; each has an audit of its own (lab/tests/audit)."""
+    kinds, whole = [Program], set()
+    while kinds:
+        kind = kinds.pop()
+        kinds += kind.__subclasses__()
+        if kind.__module__.startswith("dpbeam.") and kind.__dict__.get("chooses") is True:
+            whole.add(kind.__name__)
+    assert whole == {"TopKProgram", "HittingSetProgram"}
 
 
 def test_flags_of_others_are_refused(tmp_path, monkeypatch, capsys):

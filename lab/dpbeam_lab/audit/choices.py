@@ -163,7 +163,7 @@ def _from_users(honest: Plan, hold: Hold) -> Run:
 
 def _from_histogram(plan: Plan, counts: np.ndarray, keys: Keys, build: Build) -> np.ndarray:
     """By the mechanism alone, as the command chooses from a histogram."""
-    key = keys.hub(None).run_key
+    key = keys.hub(None, chooses=True).run_key
     chosen = choose_from(plan, [as_columns(names_of(np.arange(len(counts))), counts, b"")], None, key)
     return numbers_of(chosen.column("item"))
 

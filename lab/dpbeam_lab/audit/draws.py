@@ -134,8 +134,8 @@ class _WatchedDraw(Draw):
     """`inner`, whose noise is written down."""
 
     def __init__(self, inner: Draw, spec: Any, drawn: Drawn):
+        vars(self).update(vars(inner))
         self._inner, self._stated, self._drawn = inner, spec, drawn
-        self.run_key = inner.run_key
 
     @property
     def spent(self) -> tuple[float, ...]:

@@ -81,7 +81,7 @@ class _Nothing(Draw):
     """Adds nothing, as if it had."""
 
     def __init__(self, inner: Draw):
-        self.run_key = inner.run_key
+        vars(self).update(vars(inner))
 
     def noisy(self, exact: np.ndarray, fp: np.ndarray) -> np.ndarray:
         return exact

@@ -291,7 +291,8 @@ class _Altered(Draw):
     """A share of what `inner` draws."""
 
     def __init__(self, inner: Draw, share: float):
-        self._inner, self._share, self.run_key = inner, share, inner.run_key
+        vars(self).update(vars(inner))
+        self._inner, self._share = inner, share
 
     @property
     def spent(self) -> tuple[float, ...]:

@@ -20,7 +20,6 @@ from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import UNITS
 from dpbeam.kernels.pairs import Block, common_kinds, kinds_column, positions_in
 from dpbeam.kernels.shards import Shard
-from dpbeam.randomness import fingerprints
 
 _USERS_FP = np.array([[0, 2]], np.uint64)
 
@@ -58,7 +57,7 @@ class Shares(Program):
         assert isinstance(part, Block)
         if trip == 0:
             return {"users": np.array([len(part.offsets) - 1], np.int64)}
-        place = positions_in(fingerprints(keys.pairs.item, self.items), part.item_fp)
+        place = positions_in(keys.fingerprints(self.items), part.item_fp)
         listed = place >= 0
         rows = Csr(part.offsets, part.links).restrict(listed[part.links])
         weights = rows.item_sums(clipped_weights(rows, self.clip), part.num_items)
@@ -72,7 +71,7 @@ class Shares(Program):
             users = np.maximum(1, np.rint(draw.noisy(exact * UNITS, _USERS_FP) / UNITS))
             return {"users": users}, {"users": users}
         sums = sum((part["sums"] for part in summaries), np.zeros(len(self.items), np.int64))
-        noisy = draw.noisy(sums, fingerprints(Keys(draw.run_key).pairs.item, self.items))
+        noisy = draw.noisy(sums, draw.fingerprints(self.items))
         users, per_weight = float(state["users"][0]), math.sqrt(self.clip)
         share = noisy / UNITS * per_weight / users
         deviation = np.hypot(per_weight * self.sigmas[1], share * self.sigmas[0]) / users
