@@ -1,0 +1,495 @@
+"""What is simulated of a seed: a command with its input and account, faults, and what comes after; and the oracle."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import functools
+import importlib
+import io
+import os
+import pathlib
+import random
+import re
+import shutil
+import sqlite3
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import dpbeam
+from dpbeam.cli import main
+from tests.simulation import inside, runner, world
+from tests.simulation.world import Fault, Process, Violation, World
+from tests.support.kill_at import in_child
+
+Pairs = list[tuple[str, str]]
+#: What is released: rows with the names of their columns.
+Rows = frozenset[tuple[tuple[str, str | float], ...]]
+_BUDGET = {"epsilon": 8.0, "delta": 1e-4}
+#: What of a file nobody else may read: parts of the names of users, and of items that are one user's alone.
+_PRIVATE = (b"user-", b"rare-")
+_SHARD = re.compile(r"out/x-\d{5}-of-(\d{5})\.csv$")
+_STAGED = re.compile(r"/shard-\d{5}-of-\d{5}\.csv$")
+_LEDGER = "out/x.ledger.json"
+_RELEASE = ["--budget=b.db", "--dataset=logs", "--release_id=night"]
+_MOST = 6  # attempts at a command
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command that is simulated.
+
+    Attributes:
+      flags: its name and its own flags; expected: what it releases of pairs, in memory.
+    """
+
+    flags: tuple[str, ...]
+    expected: Callable[[Any], Any]
+
+
+def _select(method: str, *flags: str, **settings: Any) -> Command:
+    named = [f"--set={name}={value}" for name, value in settings.items()]
+    return Command(
+        ("select", f"--method={method}", "--noisy_weights", *named, *flags),
+        functools.partial(dpbeam.select, method=method, noisy_weights=True, **settings, **_BUDGET),
+    )
+
+
+COMMANDS = {
+    "basic": _select("basic"),
+    "gsu": _select("gsu", rounds=2),
+    "mad": _select("mad"),
+    "bits": Command(("select", "--method=bits"), functools.partial(dpbeam.select, method="bits", **_BUDGET)),
+    "vote": _select("vote"),
+    "top-k": Command(
+        ("top-k", "--k=3", "--noisy_counts"),
+        functools.partial(dpbeam.top_k, k=3, noisy_counts=True, **_BUDGET),
+    ),
+    "hitting-set": Command(("hitting-set", "--k=2"), functools.partial(dpbeam.hitting_set, k=2, **_BUDGET)),
+    "count": Command(
+        ("count", "--domain=list.txt"),
+        functools.partial(dpbeam.count, domain=[f"c{item}" for item in range(12)], **_BUDGET),
+    ),
+    "jobs": _select("dp-sips", "--checkpoint=kept", "--passes_per_job=1"),
+}
+
+
+@dataclass(frozen=True)
+class Story:
+    """What happens.
+
+    Attributes:
+      seed: of all that is not said here; command: a key of `COMMANDS`; on_store: output and private folder lie there.
+      shape: blocks, shards, and how they speak; faults: that strike; between: what is done after the first attempt.
+    """
+
+    seed: int
+    command: str
+    on_store: bool
+    shape: tuple[int, int, str]
+    faults: tuple[Fault, ...]
+    between: str
+
+    @classmethod
+    def drawn(cls, seed: int, commands: list[str]) -> Story:
+        chance = random.Random(f"story {seed}")
+        command, on_store = chance.choice(commands), chance.random() < 0.3
+        shape = chance.choice([(1, 1, "one step"), (2, 2, ""), (3, 2, ""), (2, 3, ""), (2, 2, "relays")])
+        kinds = _ON_STORE if on_store else _ON_DISK
+        faults = []
+        for _ in range(chance.choice([1, 1, 2, 2, 3, 4])):
+            process = chance.choice([0, 0, 0, 1, 1, 2])
+            if chance.random() < 0.35:
+                faults.append(
+                    Fault(process, chance.randrange(1, chance.choice([8, 30])), chance.choice(_OF_TASKS))
+                )
+            else:
+                faults.append(Fault(process, chance.randrange(_LENGTH), chance.choice(kinds)))
+        between = chance.choice(["", "", "", "clean", "resolve", "renew"])
+        return cls(seed, command, on_store, shape, tuple(sorted(faults)), between)
+
+    def __str__(self) -> str:
+        blocks, shards, how = self.shape
+        place = "a store" if self.on_store else "the disk"
+        lines = [
+            f"seed {self.seed}: {self.command} on {place}, {blocks} blocks, {shards} shards, {how or 'directly'}"
+        ]
+        lines += [f"  {fault}" for fault in self.faults]
+        return "\n".join(lines + [f"  between: {self.between}"] * bool(self.between))
+
+
+_LENGTH = 400
+_OF_TASKS = (runner.TWICE, runner.SPECULATE, runner.LOST, *[runner.AGAIN] * 2, runner.DROPPED)
+_ANYWHERE = (world.KILL, world.KILL, world.PAUSE, world.JUMP, world.STILL)
+_ON_DISK = (*_ANYWHERE, world.KILL, world.POWER, world.POWER, world.FULL, world.LOCKED)
+_ON_STORE = (*_ANYWHERE, world.BUSY, world.LOST_ANSWER, world.LOST_ANSWER)
+
+
+def pairs_of(version: int) -> Pairs:
+    """The input: items that many hold, some that a few do, and one of each user's own.
+
+    In each version the same users hold as many, but others: no number of rows tells one from another.
+    """
+    held = [(n, f"c{(item + version) % 9}") for n in range(40) for item in range(9) if n % (item + 1) == 0]
+    own = [(n, f"rare-{n}-{version}") for n in range(0, 40, 3)]
+    return [(f"user-{n}", item) for n, item in held + own]
+
+
+@dataclass
+class Oracle:
+    """What is seen, and what is true.
+
+    Attributes:
+      seen: shards that others could read, at any time: (path, content).
+      keys: that were made; draws: (key, trip, item) -> the sum that met the noise.
+    """
+
+    of: World | None = None
+    seen: dict[tuple[str, bytes], None] = field(default_factory=dict)
+    keys: list[bytes] = field(default_factory=list)
+    draws: dict[tuple[str, str], int] = field(default_factory=dict)
+    stamps: dict[str, Any] = field(default_factory=dict)
+    unpaid: bool = False
+    inputs: frozenset[str] = frozenset(["pairs.csv", "pairs.tmp", "list.txt", "b.db", "b.db-journal"])
+
+    def told(self, _: int, kind: str, *more: Any) -> None:
+        if kind == "key":
+            self.keys.append(more[0])
+        elif kind == "drawn":
+            place, sums = more
+            for item, units in sums.items():
+                if self.draws.setdefault((place, item), units) != units:
+                    raise Violation(
+                        f"{place}: the noise of an item was drawn for {units} and for another sum"
+                    )
+
+    def look(self) -> None:
+        """What others can read now."""
+        now = sorted(self._readable(), key=lambda each: (each[0].endswith(".json"), each[0]))
+        before, self.stamps = self.stamps, {path: stamp for path, stamp, _ in now}
+        for path, stamp, read in now:
+            if before.get(path) == stamp:
+                continue
+            data = read()
+            if any(name in data for name in _PRIVATE):
+                raise Violation(f"{path} can be read by others, and holds private names")
+            if path.endswith(_LEDGER):
+                self._check_whole(path)
+            if _SHARD.search(path) or _STAGED.search(path):
+                self.seen[path, data] = None
+                self.unpaid = True
+        if self.unpaid:
+            self._check_paid()
+
+    def _readable(self) -> Iterator[tuple[str, Any, Callable[[], bytes]]]:
+        assert self.of is not None
+        for name, (version, data) in self.of.objects.objects.items():
+            if not name.startswith(("s3://bucket/private/", "s3://bucket/kept/")):
+                yield name, version, lambda data=data: data
+        folders = ["."]
+        while folders:
+            for entry in os.scandir(folders.pop()):
+                status = entry.stat(follow_symlinks=False)
+                path = entry.path.removeprefix("./")
+                if path in self.inputs:
+                    continue
+                if stat.S_ISDIR(status.st_mode):
+                    if status.st_mode & 0o005:
+                        folders.append(path)
+                elif status.st_mode & 0o004:
+                    stamp = status.st_ino, status.st_mtime_ns, status.st_size
+                    yield path, stamp, lambda path=path: pathlib.Path(path).read_bytes()
+
+    def _check_whole(self, ledger: str) -> None:
+        """It is the mark of an output that is complete."""
+        shards = [match for path in self.stamps if (match := _SHARD.search(path))]
+        if not shards or len(shards) != int(shards[0][1]):
+            raise Violation(f"{ledger} is there before all shards are")
+
+    def _check_paid(self) -> None:
+        try:
+            kinds = entries()
+        except sqlite3.OperationalError:  # somebody is at work there: at the next look
+            return
+        self.unpaid = False
+        if "publish" not in kinds or kinds.count("reserve") - kinds.count("return") != 1:
+            raise Violation(f"a part of the output can be read, and the account says {kinds}")
+
+
+def entries() -> list[str]:
+    """Kinds of the account's entries of the release."""
+    with contextlib.closing(sqlite3.connect("file:b.db?mode=ro", uri=True, timeout=0)) as account:
+        rows = account.execute(
+            "SELECT kind FROM dpbeam_budget_entries WHERE release_id = 'night' ORDER BY number"
+        )
+        return [kind for (kind,) in rows]
+
+
+def parsed(shards: dict[str, bytes]) -> Rows:
+    rows = []
+    for data in shards.values():
+        for row in csv.DictReader(io.StringIO(data.decode())):
+            rows.append(tuple(sorted((name, _number(value)) for name, value in row.items())))
+    return frozenset(rows)
+
+
+def _number(value: Any) -> str | float:
+    try:
+        return float(value)
+    except ValueError:
+        return str(value)
+
+
+class Play:
+    """A story as it is played, in a working folder of its own.
+
+    Args:
+      change: is made to this process's forks before they run a command: a fault that is put back.
+    """
+
+    def __init__(self, story: Story):
+        self.story = story
+        self._version = 0
+        self._oracle = Oracle()
+        self._said: list[str] = []
+
+    def run(self, instead: Callable[[list[str]], int] | None = None) -> World:
+        """Play it. Raises Violation.
+
+        Args:
+          instead: gets the command, in this process, and nothing is played.
+        """
+        before = os.getcwd()
+        with _folder(self.story.seed) as folder:
+            os.mkdir(f"{folder}/root")
+            os.mkdir(f"{folder}/beside")
+            os.chdir(f"{folder}/root")
+            try:
+                self.world = World(
+                    f"{self.story.seed}",
+                    list(self.story.faults),
+                    self._oracle.look,
+                    self._oracle.told,
+                    f"{folder}/beside",
+                )
+                self.world.renew = self._renew
+                self._oracle.of = self.world
+                self._prepare()
+                if instead is None:
+                    self._play()
+                else:
+                    assert instead(self._argv()[: -len(inside.RUNNER)]) == 0
+            finally:
+                for process in self.world.processes:
+                    self.world._end(process)
+                os.chdir(before)
+        return self.world
+
+    @property
+    def _base(self) -> str:
+        return "s3://bucket/" if self.story.on_store else ""
+
+    def _prepare(self) -> None:
+        self._write(0)
+        pathlib.Path("list.txt").write_text("".join(f"c{item}\n" for item in range(12)))
+        for folder in ("private", "kept", "out"):
+            os.mkdir(folder)
+        os.chmod("kept", 0o700)
+        shutil.copy(_account(), "b.db")
+
+    def _write(self, version: int) -> None:
+        lines = ["u,i", *map(",".join, pairs_of(version))]
+        pathlib.Path("pairs.tmp").write_text("\n".join(lines) + "\n")
+        os.rename("pairs.tmp", "pairs.csv")
+
+    def _renew(self) -> None:
+        self._version += 1
+        self._write(self._version)
+
+    def _argv(self) -> list[str]:
+        first, *flags = COMMANDS[self.story.command].flags
+        budget = [f"--{name}={value}" for name, value in _BUDGET.items()]
+        places = [f"--output={self._base}out/x", f"--temp_location={self._base}private"]
+        flags = [f"--checkpoint={self._base}kept" if f == "--checkpoint=kept" else f for f in flags]
+        read = ["--input=pairs.csv", "--user_column=u", "--item_column=i", "--output_format=csv", "--quiet"]
+        return [first, *flags, *budget, *read, *places, *_RELEASE, *inside.RUNNER]
+
+    def _play(self) -> None:
+        quiet = 0
+        for attempt in range(_MOST):
+            struck = len(self.world.struck) + self._version
+            number = len(self.world.processes)
+            process = self.world.run(self._argv(), self.story.shape)
+            undisturbed = (
+                not any(
+                    fault.process >= number
+                    for fault in self.story.faults
+                    if fault.process < len(self.world.processes)
+                )
+                and struck == len(self.world.struck) + self._version
+            )
+            for each in self.world.processes[number:]:
+                self._check_end(each)
+            if undisturbed and process.code == 0:
+                break
+            quiet += undisturbed
+            if quiet > 1:
+                raise Violation(f"the retry does not end: {process.code} {process.said}")
+            if attempt == 0 and self.story.between:
+                self._between()
+            if self._version and "'kept' holds a run of an input that has changed since" in process.said:
+                self._check_end(
+                    self.world.run(
+                        ["clean", f"--temp_location={self._base}kept", "--force", "--quiet"], self.story.shape
+                    )
+                )
+                quiet = 0
+        else:
+            raise Violation("the retry does not end")
+        self._check_output()
+
+    def _between(self) -> None:
+        if self.story.between == "renew":
+            self._renew()
+        elif self.story.between == "clean":
+            self._clean()
+        else:
+            argv = ["budget", "resolve", *_RELEASE, "--quiet"]
+            self._check_end(self.world.run(argv, self.story.shape))
+
+    def _clean(self, *flags: str) -> None:
+        argv = [
+            "clean",
+            f"--temp_location={self._base}private",
+            f"--output={self._base}out/x",
+            "--quiet",
+            *flags,
+        ]
+        process = self.world.run(argv, self.story.shape)
+        self._check_end(process)
+
+    def _clean_all(self) -> None:
+        """Leftovers go, those of a machine that was switched off, or of a process killed before it gave its name, by
+        --force.
+        """
+        self._clean()
+        held = [path for path in {**self._files("private"), **self._files("kept")} if path.endswith("/key")]
+        if held and not any(fault.kind == world.POWER for fault in self.world.struck):
+            raise Violation(f"clean leaves {held}")
+        self._clean("--force")
+        for folder in ("private", "kept"):
+            if rest := self._files(folder):
+                raise Violation(f"clean --force leaves {sorted(rest)}")
+
+    def _check_end(self, process: Process) -> None:
+        lines = process.said.splitlines()
+        errors = [line for line in lines if ": error: " in line]
+        strange = [line for line in lines if not line.startswith("dpbeam ")]
+        right = {0: 0, 1: 1, 2: 1}.get(process.code or 0, 0)
+        if process.code not in (0, 1, 2, -9) or strange or (process.code != -9 and len(errors) != right):
+            raise Violation(
+                f"{' '.join(process.argv[:2])} ended with {process.code} and said:\n{process.said}"
+            )
+
+    def _files(self, folder: str) -> dict[str, bytes]:
+        if self.story.on_store:
+            start = f"{self._base}{folder}/"
+            return {
+                n.removeprefix(self._base): data
+                for n, (_, data) in self.world.objects.objects.items()
+                if n.startswith(start)
+            }
+        files = pathlib.Path(folder).rglob("*")
+        return {str(path): path.read_bytes() if path.is_file() else b"" for path in sorted(files)}
+
+    def _check_output(self) -> None:
+        self._clean_all()
+        files = self._files("out")
+        shards = {path: data for path, data in files.items() if _SHARD.search(path)}
+        if set(files) != {*shards, _LEDGER} or len(shards) != int(_SHARD.search(min(shards))[1]):
+            raise Violation(f"the output's folder holds {sorted(files)}")
+        if (kinds := entries()).count("reserve") - kinds.count("return") != 1 or kinds[-1] != "commit":
+            raise Violation(f"the account says {kinds}")
+        rows = parsed(shards)
+        true = [
+            self._expected(version, key) for version in range(self._version + 1) for key in self._oracle.keys
+        ]
+        if rows not in true:
+            raise Violation(
+                f"what was published no key gives: {sorted(rows)}; keys give {list(map(sorted, true))}"
+            )
+        for path, data in self._oracle.seen:
+            if not parsed({path: data}) <= rows:
+                raise Violation(f"{path} could be read, and holds what was not released in the end")
+        if not rows:
+            raise Violation("the story releases nothing")
+
+    def _expected(self, version: int, key: bytes) -> Rows:
+        return expected(self.story.command, version, key)
+
+
+@contextlib.contextmanager
+def _folder(seed: int) -> Iterator[str]:
+    """An empty folder, of the same name each time: names of files have an order."""
+    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
+    folder = f"{place}/simulation-{seed}"
+    try:
+        os.mkdir(folder)
+    except FileExistsError:  # another simulation, or one that was killed
+        folder = tempfile.mkdtemp(prefix="simulation-", dir=place)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+@functools.lru_cache(maxsize=1)
+def _account() -> str:
+    """A database with an account that one release fits into, and no other."""
+    path = os.path.join(tempfile.mkdtemp(prefix="simulation-"), "b.db")
+    limit = [*(f"--{name}={value}" for name, value in _BUDGET.items()), "--quiet"]
+    assert in_child(lambda: main(["budget", "create", f"--budget={path}", "--dataset=logs", *limit])) == 0
+    return path
+
+
+def expected(command: str, version: int, key: bytes) -> Rows:
+    """What a command releases of an input under a key, in memory."""
+    users, items = zip(*pairs_of(version))
+    with inside.with_key(key):
+        table = COMMANDS[command].expected({"u": list(users), "i": list(items)}, user="u", item="i").table
+    return frozenset(
+        tuple(sorted((name, _number(value)) for name, value in row.items())) for row in table.to_pylist()
+    )
+
+
+@functools.lru_cache
+def warm(command: str) -> None:
+    """Load and calibrate what a command needs, for the forks of this process."""
+    story = Story(0, command, False, (2, 2, ""), (), "")
+    names = pathlib.Path(tempfile.mkdtemp(prefix="simulation-"), "names")
+
+    def loaded() -> int:
+        Play(story).run(main)
+        names.write_text("\n".join(sys.modules))
+        return 0
+
+    in_child(loaded)
+    for name in names.read_text().split():
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
+    Play(story).run(lambda argv: main([*argv, "--dry_run"]))
+
+
+def play(story: Story) -> tuple[str | None, World]:
+    """What does not hold, if anything, and the world with its schedule."""
+    warm(story.command)
+    played = Play(story)
+    try:
+        played.run()
+    except Violation as error:
+        return str(error), played.world
+    return None, played.world
