@@ -181,7 +181,7 @@ class Inside:
         exact = program.exact(trip, shard)
         of = hashlib.sha256(keys._run_key.secret_bytes()).hexdigest()[:8]
         sums = {fp.tobytes().hex(): int(units) for fp, units in zip(shard.fp, exact.units)}
-        self.ask("drawn", f"{of} trip {trip}", sums)
+        self.ask("drawn", f"{of} round {program.noise(trip).round}", sums)
         return noisy
 
     def _run(self, pipeline: Any, *_: Any) -> None:

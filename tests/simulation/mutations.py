@@ -10,9 +10,10 @@ from unittest import mock
 
 from dpbeam import disk
 from dpbeam.engine import program
-from dpbeam.engine.beam import block_stages, graph, owner, receipts
+from dpbeam.engine.beam import block_stages, graph, receipts
 from dpbeam.io import output
 from dpbeam.jobs import charged, checkpoint
+from dpbeam.series.folder import Folder
 from dpbeam.storage import local
 from dpbeam.storage.files import PLAIN, Put
 
@@ -64,6 +65,11 @@ def _open_file(self: Any, path: str, how: Put = PLAIN) -> disk.Writer:
     return disk.Writer(path, durable=how.durable, temporary_in=how.temporary_in)
 
 
+def _overwritten(folder: Any, name: str, data: bytes) -> None:
+    with folder._files.put(folder._at(name), Put(private=True)) as file:
+        file.write(data)
+
+
 #: Name -> (what is wrong, what is put in place of what).
 MUTATIONS: dict[str, tuple[str, list[tuple[Any, str, Any]]]] = {
     "mixed inputs": (
@@ -110,13 +116,17 @@ MUTATIONS: dict[str, tuple[str, list[tuple[Any, str, Any]]]] = {
         "a run takes over from one that lives",
         [(charged, "lives", lambda holder: False), (output, "hold", lambda prefix: contextlib.nullcontext())],
     ),
+    "two nights at once": (
+        "nobody is alone with a series, and a state replaces another of its number",
+        [
+            (Folder, "alone", lambda folder: contextlib.nullcontext()),
+            (Folder, "write", _overwritten),
+            (output, "hold", lambda prefix: contextlib.nullcontext()),
+        ],
+    ),
     "no receipts": (
         "what the runner loses nobody misses",
         [(receipts, "_same", _nothing)],
-    ),
-    "nobody's folders": (
-        "folders do not say whose they are, so that nothing removes what a killed run leaves",
-        [(output, "mark", _nothing), (owner, "mark", _nothing)],
     ),
 }
 

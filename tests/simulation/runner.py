@@ -159,6 +159,7 @@ class Runner:
     ):
         self._workers, self._chance, self._fate, self._renew = workers, chance, fate, renew
         self._stages: list[_Stage] = []
+        self._due = False  # what was made is to be made again
         self._made: dict[PCollection, Callable[[], list[bytes]]] = {}
         self._coders: dict[PCollection, coders.Coder] = {}
         self._functions: dict[AppliedPTransform, bytes] = {}
@@ -250,7 +251,10 @@ class Runner:
         while waiting:
             task = waiting.pop()
             fate = self._fate(stage.nodes[0].full_label)
-            if fate == AGAIN:
+            self._due |= fate == AGAIN
+            # Some are done, and others not. Before the first trip blocks of two inputs would be one set of data still.
+            if self._due and "Trip" in stage.nodes[0].full_label and len(waiting) + 1 < len(stage.tasks):
+                self._due = False
                 self._again(number)
                 stage.tasks |= {n: self._cut(stage).get(n, []) for n in (task, *waiting)}
             if fate == ONCE and waiting and self._chance.random() < 0.3:  # two workers, one task each

@@ -7,6 +7,7 @@ import csv
 import functools
 import importlib
 import io
+import itertools
 import os
 import pathlib
 import random
@@ -32,11 +33,13 @@ Rows = frozenset[tuple[tuple[str, str | float], ...]]
 _BUDGET = {"epsilon": 8.0, "delta": 1e-4}
 #: What of a file nobody else may read: parts of the names of users, and of items that are one user's alone.
 _PRIVATE = (b"user-", b"rare-")
-_SHARD = re.compile(r"out/x-\d{5}-of-(\d{5})\.csv$")
+_SHARD = re.compile(r"(out/x(?:-\d)?)-\d{5}-of-(\d{5})\.csv$")
 _STAGED = re.compile(r"/shard-\d{5}-of-\d{5}\.csv$")
 _LEDGER = "out/x.ledger.json"
 _RELEASE = ["--budget=b.db", "--dataset=logs", "--release_id=night"]
 _MOST = 6  # attempts at a command
+_NIGHTS = 2
+_ERASED = ["user-0", "user-12", "user-20"]
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,8 @@ COMMANDS = {
         ("count", "--domain=list.txt"),
         functools.partial(dpbeam.count, domain=[f"c{item}" for item in range(12)], **_BUDGET),
     ),
+    "overwrite": _select("basic", "--overwrite"),
+    "series": Command(("series",), dpbeam.Series),  # played by `Nights`
     "jobs": _select("dp-sips", "--checkpoint=kept", "--passes_per_job=1"),
 }
 
@@ -102,7 +107,9 @@ class Story:
         kinds = _ON_STORE if on_store else _ON_DISK
         faults = []
         for _ in range(chance.choice([1, 1, 2, 2, 3, 4])):
-            process = chance.choice([0, 0, 0, 1, 1, 2])
+            process = chance.choice(
+                {"series": _OF_SERIES, "overwrite": [1, 1, 1, 2, 2, 3]}.get(command, [0, 0, 0, 1, 1, 2])
+            )
             if chance.random() < 0.35:
                 faults.append(
                     Fault(process, chance.randrange(1, chance.choice([8, 30])), chance.choice(_OF_TASKS))
@@ -123,6 +130,7 @@ class Story:
 
 
 _LENGTH = 400
+_OF_SERIES = [0, 1, 1, 1, 2, 2, 3, 4, 5]  # opened, a night, its users erased, another night, closed
 _OF_TASKS = (runner.TWICE, runner.SPECULATE, runner.LOST, *[runner.AGAIN] * 2, runner.DROPPED)
 _ANYWHERE = (world.KILL, world.KILL, world.PAUSE, world.JUMP, world.STILL)
 _ON_DISK = (*_ANYWHERE, world.KILL, world.POWER, world.POWER, world.FULL, world.LOCKED)
@@ -145,7 +153,8 @@ class Oracle:
 
     Attributes:
       seen: shards that others could read, at any time: (path, content).
-      keys: that were made; draws: (key, trip, item) -> the sum that met the noise.
+      keys: that were made; window: of nights, whose own ledger has no shards;
+      draws: (key, round, item) -> the sum that met the noise.
     """
 
     of: World | None = None
@@ -154,12 +163,22 @@ class Oracle:
     draws: dict[tuple[str, str], int] = field(default_factory=dict)
     stamps: dict[str, Any] = field(default_factory=dict)
     unpaid: bool = False
-    inputs: frozenset[str] = frozenset(["pairs.csv", "pairs.tmp", "list.txt", "b.db", "b.db-journal"])
+    paid_for: bool = True
+    before: set[bytes] = field(default_factory=set)
+    window: bool = False
+    inputs: frozenset[str] = frozenset(
+        ["pairs.csv", "pairs.tmp", "list.txt", "users.txt", "b.db", "b.db-journal"]
+    )
+
+    def begin_anew(self) -> None:
+        """What was seen so far is of an earlier release."""
+        self.before, self.paid_for = {data for _, data in self.seen}, True
+        self.seen, self.keys, self.draws = {}, [], {}
 
     def told(self, _: int, kind: str, *more: Any) -> None:
         if kind == "key":
             self.keys.append(more[0])
-        elif kind == "drawn":
+        elif kind == "drawn" and not self.window:  # what an attempt at a night has drawn goes with its folder
             place, sums = more
             for item, units in sums.items():
                 if self.draws.setdefault((place, item), units) != units:
@@ -177,11 +196,15 @@ class Oracle:
             data = read()
             if any(name in data for name in _PRIVATE):
                 raise Violation(f"{path} can be read by others, and holds private names")
-            if path.endswith(_LEDGER):
+            if path.endswith(".ledger.json"):
                 self._check_whole(path)
-            if _SHARD.search(path) or _STAGED.search(path):
+            if (
+                (_SHARD.search(path) or _STAGED.search(path))
+                and parsed({path: data})
+                and data not in self.before
+            ):
                 self.seen[path, data] = None
-                self.unpaid = True
+                self.unpaid = self.paid_for
         if self.unpaid:
             self._check_paid()
 
@@ -205,9 +228,10 @@ class Oracle:
                     yield path, stamp, lambda path=path: pathlib.Path(path).read_bytes()
 
     def _check_whole(self, ledger: str) -> None:
-        """It is the mark of an output that is complete."""
-        shards = [match for path in self.stamps if (match := _SHARD.search(path))]
-        if not shards or len(shards) != int(shards[0][1]):
+        """It is the mark of an output that is complete; that of a window comes before any night."""
+        found = [match for path in self.stamps if (match := _SHARD.search(path))]
+        numbers = [int(match[2]) for match in found if ledger.endswith(f"{match[1]}.ledger.json")]
+        if len(set(numbers)) > 1 or len(numbers) != (numbers[0] if numbers else self.window):
             raise Violation(f"{ledger} is there before all shards are")
 
     def _check_paid(self) -> None:
@@ -245,17 +269,12 @@ def _number(value: Any) -> str | float:
 
 
 class Play:
-    """A story as it is played, in a working folder of its own.
-
-    Args:
-      change: is made to this process's forks before they run a command: a fault that is put back.
-    """
+    """A story as it is played, in a working folder of its own."""
 
     def __init__(self, story: Story):
         self.story = story
         self._version = 0
         self._oracle = Oracle()
-        self._said: list[str] = []
 
     def run(self, instead: Callable[[list[str]], int] | None = None) -> World:
         """Play it. Raises Violation.
@@ -282,7 +301,7 @@ class Play:
                 if instead is None:
                     self._play()
                 else:
-                    assert instead(self._argv()[: -len(inside.RUNNER)]) == 0
+                    assert instead([word for word in self._argv() if word not in inside.RUNNER]) == 0
             finally:
                 for process in self.world.processes:
                     self.world._end(process)
@@ -296,6 +315,7 @@ class Play:
     def _prepare(self) -> None:
         self._write(0)
         pathlib.Path("list.txt").write_text("".join(f"c{item}\n" for item in range(12)))
+        pathlib.Path("users.txt").write_text("".join(f"{user}\n" for user in _ERASED))
         for folder in ("private", "kept", "out"):
             os.mkdir(folder)
         os.chmod("kept", 0o700)
@@ -319,38 +339,49 @@ class Play:
         return [first, *flags, *budget, *read, *places, *_RELEASE, *inside.RUNNER]
 
     def _play(self) -> None:
-        quiet = 0
+        for argv in self._commands():
+            self._until_done(argv)
+        self._check_output()
+
+    def _commands(self) -> Iterator[list[str]]:
+        """The commands that are given, each until it is done."""
+        if self.story.command == "overwrite":  # an earlier output that nobody has paid for
+            self._oracle.paid_for = False
+            before = [word for word in self._argv() if word not in (*_RELEASE, "--overwrite")]
+            assert self.world.run(before, self.story.shape).code == 0
+            self._oracle.begin_anew()
+        yield self._argv()
+
+    def _until_done(self, argv: list[str]) -> None:
+        """Give a command until it ends well, and nothing has struck it: once more is enough for that."""
+        undisturbed = 0
         for attempt in range(_MOST):
-            struck = len(self.world.struck) + self._version
-            number = len(self.world.processes)
-            process = self.world.run(self._argv(), self.story.shape)
-            undisturbed = (
-                not any(
-                    fault.process >= number
-                    for fault in self.story.faults
-                    if fault.process < len(self.world.processes)
-                )
-                and struck == len(self.world.struck) + self._version
-            )
-            for each in self.world.processes[number:]:
+            struck, number = len(self.world.struck), len(self.world.processes)
+            process = self.world.run(argv, self.story.shape)
+            going = self.world.processes[number:]
+            for each in going:
                 self._check_end(each)
-            if undisturbed and process.code == 0:
+            quiet = struck == len(self.world.struck) and not any(
+                fault.process in [each.number for each in going] for fault in self.story.faults
+            )
+            if process.code == 0 and quiet:
+                return
+            undisturbed += quiet
+            if self._put_right(process):
+                undisturbed = 0
+            if undisturbed > 1:
                 break
-            quiet += undisturbed
-            if quiet > 1:
-                raise Violation(f"the retry does not end: {process.code} {process.said}")
             if attempt == 0 and self.story.between:
                 self._between()
-            if self._version and "'kept' holds a run of an input that has changed since" in process.said:
-                self._check_end(
-                    self.world.run(
-                        ["clean", f"--temp_location={self._base}kept", "--force", "--quiet"], self.story.shape
-                    )
-                )
-                quiet = 0
-        else:
-            raise Violation("the retry does not end")
-        self._check_output()
+        raise Violation(f"the retry does not end: {process.code} {process.said}")
+
+    def _put_right(self, process: Process) -> bool:
+        """What a person does who is told that the input has changed; whether there was anything."""
+        told = self._version and "kept' holds a run of an input that has changed since" in process.said
+        if told:
+            argv = ["clean", f"--temp_location={self._base}kept", "--force", "--quiet"]
+            self._check_end(self.world.run(argv, self.story.shape))
+        return bool(told)
 
     def _between(self) -> None:
         if self.story.between == "renew":
@@ -377,10 +408,12 @@ class Play:
         --force.
         """
         self._clean()
-        held = [path for path in {**self._files("private"), **self._files("kept")} if path.endswith("/key")]
+        held = [path for path in self._files("private") if path.endswith("/key")]
         if held and not any(fault.kind == world.POWER for fault in self.world.struck):
             raise Violation(f"clean leaves {held}")
         self._clean("--force")
+        argv = ["clean", f"--temp_location={self._base}kept", "--force", "--quiet"]
+        self._check_end(self.world.run(argv, self.story.shape))
         for folder in ("private", "kept"):
             if rest := self._files(folder):
                 raise Violation(f"clean --force leaves {sorted(rest)}")
@@ -408,28 +441,121 @@ class Play:
 
     def _check_output(self) -> None:
         self._clean_all()
-        files = self._files("out")
-        shards = {path: data for path, data in files.items() if _SHARD.search(path)}
-        if set(files) != {*shards, _LEDGER} or len(shards) != int(_SHARD.search(min(shards))[1]):
-            raise Violation(f"the output's folder holds {sorted(files)}")
-        if (kinds := entries()).count("reserve") - kinds.count("return") != 1 or kinds[-1] != "commit":
-            raise Violation(f"the account says {kinds}")
-        rows = parsed(shards)
-        true = [
-            self._expected(version, key) for version in range(self._version + 1) for key in self._oracle.keys
-        ]
-        if rows not in true:
+        rows = self._published("out/x")
+        if set(self._files("out")) != {*self._shards("out/x"), _LEDGER}:
+            raise Violation(f"the output's folder holds {sorted(self._files('out'))}")
+        self._check_true(
+            [rows], [[self._expected(v, key)] for v in range(self._version + 1) for key in self._oracle.keys]
+        )
+
+    def _check_true(self, published: list[Rows], true: list[list[Rows]]) -> None:
+        """What was published is what a key gives, of one input, and so is what could be read at any time."""
+        if published not in true:
             raise Violation(
-                f"what was published no key gives: {sorted(rows)}; keys give {list(map(sorted, true))}"
+                f"what was published no key gives: {list(map(sorted, published))}; keys give {true}"
             )
+        rows = frozenset(row for part in published for row in part)
         for path, data in self._oracle.seen:
             if not parsed({path: data}) <= rows:
                 raise Violation(f"{path} could be read, and holds what was not released in the end")
         if not rows:
             raise Violation("the story releases nothing")
+        if (kinds := entries()).count("reserve") - kinds.count("return") != 1 or kinds[-1] != "commit":
+            raise Violation(f"the account says {kinds}")
+
+    def _shards(self, prefix: str) -> dict[str, bytes]:
+        files = self._files("out").items()
+        return {path: data for path, data in files if (match := _SHARD.match(path)) and match[1] == prefix}
+
+    def _published(self, prefix: str) -> Rows:
+        """The rows of an output, which its ledger describes."""
+        argv = ["verify", "--contents", "--quiet", f"{self._base}{prefix}.ledger.json"]
+        process = self.world.run(argv, self.story.shape)
+        if process.code != 0:
+            raise Violation(f"verify says of {prefix}: {process.said}")
+        return parsed(self._shards(prefix))
 
     def _expected(self, version: int, key: bytes) -> Rows:
         return expected(self.story.command, version, key)
+
+
+class Nights(Play):
+    """A series from its opening to its end, night by night, in this process or on an engine."""
+
+    def __init__(self, story: Story):
+        super().__init__(story)
+        self._oracle.window = True
+        self._versions = dict.fromkeys(range(1, _NIGHTS + 1), 0)
+        self._night = 1
+
+    def _write(self, version: int) -> None:
+        self._versions[self._night] = max(self._version, self._versions[self._night])
+        super()._write(version + 3 * self._night)
+
+    def _renew(self) -> None:
+        self._version = 1 - self._version
+        self._write(self._version)
+
+    def _commands(self) -> Iterator[list[str]]:
+        folder = [f"--folder={self._base}kept/f", "--quiet"]
+        yield self._argv()
+        for night in self._versions:
+            self._night, self._version = night, 0
+            self._write(0)
+            read = ["--input=pairs.csv", "--user_column=u", "--item_column=i"]
+            engine = [*inside.RUNNER, "--num_shards=2", f"--temp_location={self._base}private"]
+            engine = engine if self.story.shape[2] != "one step" else []
+            yield ["series", "run", *folder, f"--night={self._night}", *read, *engine]
+            if night == 1:
+                yield ["series", "erase", *folder, "--users=users.txt"]
+        yield ["series", "close", *folder]
+
+    def _argv(self) -> list[str]:
+        budget = [f"--{name}={value}" for name, value in _BUDGET.items()]
+        places = [f"--folder={self._base}kept/f", f"--output={self._base}out/x", "--output_format=csv"]
+        return [
+            "series",
+            "open",
+            *places,
+            f"--nights={_NIGHTS}",
+            "--noisy_counts",
+            *budget,
+            *_RELEASE,
+            "--quiet",
+        ]
+
+    def _put_right(self, process: Process) -> bool:
+        """Whoever is told that a night was made from other pairs puts those back."""
+        told = process.code == 2 and any(self._versions.values())
+        if told:
+            self._renew()
+        return told
+
+    def _clean_all(self) -> None:
+        self._clean()
+        self._clean("--force")
+        if rest := self._files("private"):
+            raise Violation(f"clean --force leaves {sorted(rest)}")
+
+    def _check_output(self) -> None:
+        self._clean_all()
+        published = [self._published(f"out/x-{night}") for night in self._versions]
+        chosen = list(itertools.product(*(range(last + 1) for last in self._versions.values())))
+        true = [nights(key, versions) for key in self._oracle.keys for versions in chosen]
+        self._check_true(published, true)
+
+
+def nights(key: bytes, versions: tuple[int, ...]) -> list[Rows]:
+    """What the nights of a series release, in memory."""
+    made = []
+    with inside.with_key(key):
+        series = dpbeam.Series(nights=_NIGHTS, noisy_counts=True, user="u", item="i", **_BUDGET)
+    for night, version in enumerate(versions, 1):
+        users, items = zip(*pairs_of(version + 3 * night))
+        made.append(rows_of(series.run({"u": list(users), "i": list(items)}).table))
+        if night == 1:
+            series.erase(_ERASED)
+    return made
 
 
 @contextlib.contextmanager
@@ -461,9 +587,17 @@ def expected(command: str, version: int, key: bytes) -> Rows:
     users, items = zip(*pairs_of(version))
     with inside.with_key(key):
         table = COMMANDS[command].expected({"u": list(users), "i": list(items)}, user="u", item="i").table
+    return rows_of(table)
+
+
+def rows_of(table: Any) -> Rows:
     return frozenset(
         tuple(sorted((name, _number(value)) for name, value in row.items())) for row in table.to_pylist()
     )
+
+
+def player(story: Story) -> Play:
+    return (Nights if story.command == "series" else Play)(story)
 
 
 @functools.lru_cache
@@ -473,7 +607,7 @@ def warm(command: str) -> None:
     names = pathlib.Path(tempfile.mkdtemp(prefix="simulation-"), "names")
 
     def loaded() -> int:
-        Play(story).run(main)
+        player(story).run(main)
         names.write_text("\n".join(sys.modules))
         return 0
 
@@ -481,13 +615,13 @@ def warm(command: str) -> None:
     for name in names.read_text().split():
         with contextlib.suppress(Exception):
             importlib.import_module(name)
-    Play(story).run(lambda argv: main([*argv, "--dry_run"]))
+    player(story).run(lambda argv: main([*argv, "--dry_run"]))
 
 
 def play(story: Story) -> tuple[str | None, World]:
     """What does not hold, if anything, and the world with its schedule."""
     warm(story.command)
-    played = Play(story)
+    played = player(story)
     try:
         played.run()
     except Violation as error:

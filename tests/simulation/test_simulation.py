@@ -37,4 +37,10 @@ def test_a_fault_that_is_put_back_is_seen(fault):
 
 
 def test_every_kind_of_release_is_simulated():
-    assert {command.flags[0] for command in COMMANDS.values()} == {"select", "top-k", "hitting-set", "count"}
+    assert {command.flags[0] for command in COMMANDS.values()} == {
+        "select",
+        "top-k",
+        "hitting-set",
+        "count",
+        "series",
+    }

@@ -118,6 +118,8 @@ class World:
                     self._disk.cut(self._chance)
                     self._power_cuts += 1
                 elif fault.kind == PAUSE:
+                    if self._chance.random() < 0.3:
+                        self.renew()  # two people, each with a file of their own
                     going.append(self._start(argv, shape))
                 elif fault.kind == STILL:
                     process.until = self.now + 150
