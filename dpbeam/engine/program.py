@@ -108,7 +108,7 @@ class Keys:
 
         Args:
           spent: the shares of the filter that earlier trips took, where the noise is filtered.
-          chooses: as of `Program`.
+          chooses: see `Program`.
         """
         return Draw(self, self._run_key if chooses else None, spec, trip, spent)
 
