@@ -457,9 +457,8 @@ class SeriesNight(beam.PTransform):
             raise ValueError("a SeriesNight commits inside of its context")
         store, window, number = self._folder.store, self._window, self._number
         snapshot = window.snapshot
-        if (
-            snapshot.number != self._snapshot.number
-        ):  # whoever made it has taken the folder of this night away
+        # Whoever made the night meanwhile has taken its folder away.
+        if snapshot.number != self._snapshot.number:
             assert window.store is not None
             raise window.store.faster()
         self._folder.check()

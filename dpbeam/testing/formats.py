@@ -201,9 +201,8 @@ class FormatContract:
     def test_compressed_files_are_read_whole_or_refused(self) -> None:
         data = self.users(_USERS)
         for suffix, pack in _PACK.items():
-            whole = pack(data[: len(data) // 2]) + pack(
-                data[len(data) // 2 :]
-            )  # members, one after the other
+            half = len(data) // 2
+            whole = pack(data[:half]) + pack(data[half:])  # members, one after the other
             spec = self._users(whole, suffix)
             if not self._format.compressible:
                 assert _refusal(read_input, spec).endswith("decompress the file itself")

@@ -105,7 +105,7 @@ class KindContract:
         """The PTransform of the kind, which has a `ledger`.
 
         Args:
-          arguments: as of `release`, and `as_batches` and `num_shards`.
+          arguments: those of `release`, and `as_batches` and `num_shards`.
         """
 
     @abstractmethod
@@ -179,7 +179,7 @@ class KindContract:
                 assert table.rows and all(len(row) == len(table.columns) for row in table.rows), table.title
                 assert all(isinstance(cell, str) for row in table.rows for cell in row), table.title
 
-    def test_every_setting_changes_what_isreleased(self) -> None:
+    def test_every_setting_changes_what_is_released(self) -> None:
         known = self.kind.described()
         tried = {name for settings in self.others for name in settings}
         missing = set(known) - tried - {*self.needed, *self.untried}
@@ -420,20 +420,20 @@ def _rows(table: pa.Table) -> list[dict[str, Any]]:
     return sorted(table.to_pylist(), key=lambda row: str(sorted(row.items())))
 
 
-_came: list[pa.RecordBatch] = []
+_collected: list[pa.RecordBatch] = []
 
 
 def _keep(batch: pa.RecordBatch) -> None:
-    _came.append(batch)
+    _collected.append(batch)
 
 
 def _on_beam(table: pa.Table, transform: beam.PTransform) -> Iterable[pa.RecordBatch]:
     """The batches that come out of Beam's in-process runner."""
-    _came.clear()
+    _collected.clear()
     with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
         batches = pipeline | beam.Create(table.to_batches(max_chunksize=100))
         _ = batches | transform | "Keep" >> beam.Map(_keep)
-    return list(_came)
+    return list(_collected)
 
 
 @contextlib.contextmanager
