@@ -21,15 +21,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from dpbeam.disk import BEING_WRITTEN
-from dpbeam.storage.files import UNAVAILABLE
-from dpbeam.storage.remote import PART, RemoteFiles, RenamingFiles, Upload, patiently, shared_client
+from dpbeam.storage.files import PLAIN, UNAVAILABLE, NewFile, Put
+from dpbeam.storage.remote import PART, RemoteFiles, Upload, check_beside, patiently, shared_client
 
 _PORT = 9870
 _SECONDS = 60.0
 _WAITING = 4  # parts of a stream that the store is to take
 
 
-class HdfsFiles(RenamingFiles, RemoteFiles):
+class HdfsFiles(RemoteFiles):
     """Files and folders below `hdfs://`; a rename onto a file that is there is refused."""
 
     has_folders = sure_once = True
@@ -133,7 +133,11 @@ class HdfsFiles(RenamingFiles, RemoteFiles):
             raise OSError(errno.ESTALE, "the file was replaced while it was read", path)
         return data
 
+    def put(self, path: str, how: Put = PLAIN) -> NewFile:
+        return _Renamed(self, path, how)
+
     def create(self, path: str) -> Writer:
+        """A new file, which others may see before it is whole. Raises OSError."""
         client, name, _ = self._at(path)
         return Writer(client, name, path)
 
@@ -151,13 +155,20 @@ class HdfsFiles(RenamingFiles, RemoteFiles):
             raise
 
     def move(self, source: str, target: str) -> None:
+        """Rename; raises OSError where the target is there."""
         self._rename(source, target, lambda client, old, new: client.rename(old, new))
 
     def rename(self, source: str, target: str) -> None:
         try:
             self._rename(source, target, _replace)
         except OSError:  # HttpFS does not replace
-            super().rename(source, target)
+            try:
+                self.move(source, target)
+            except OSError:
+                if not self.exists(source) or not self.exists(target):
+                    raise
+                self.delete([target])
+                self.move(source, target)
 
     def _rename(self, source: str, target: str, request: Callable[[Any, str, str], None]) -> None:
         import hdfs
@@ -259,6 +270,38 @@ class Writer(Upload):
             with contextlib.suppress(queue.Full):
                 self._waiting.put(data, timeout=1)
                 return
+
+
+class _Renamed(Upload):
+    """A new file, which is renamed when it is whole: others see it while it is written."""
+
+    def __init__(self, files: HdfsFiles, path: str, how: Put):
+        super().__init__()
+        self._files, self._path, self._how, self._renamed = files, path, how, False
+        folder = how.temporary_in or files.split(path)[0]
+        self._temporary = files.join(folder, f"{BEING_WRITTEN}{uuid.uuid4().hex}")
+        self._inner = files.create(self._temporary)
+
+    def write(self, data: Any) -> int:
+        self._inner.write(data)
+        return len(data)
+
+    def _finish(self) -> None:
+        self._inner.close()
+        check_beside(self._files, self._path, self._how.beside)
+        try:
+            (self._files.move if self._how.same else self._files.rename)(self._temporary, self._path)
+            self._renamed = True
+        except OSError:
+            if not self._how.same or not self._files.exists(self._path):
+                raise
+
+    def _drop(self) -> None:
+        with contextlib.suppress(OSError):
+            self._inner.abort()
+        if not self._renamed:
+            with contextlib.suppress(OSError):
+                self._files.delete([self._temporary])
 
 
 def _client(address: str, user: str) -> Any:

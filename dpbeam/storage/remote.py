@@ -11,7 +11,6 @@ import random
 import re
 import threading
 import time
-import uuid
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,9 +19,8 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 from apache_beam.io.filesystem import FileSystem
 
-from dpbeam.disk import BEING_WRITTEN
 from dpbeam.storage import lease
-from dpbeam.storage.files import PLAIN, Files, NewFile, Put
+from dpbeam.storage.files import Files
 
 #: How often a request is tried.
 ATTEMPTS = 8
@@ -253,62 +251,6 @@ def check_beside(files: Files, path: str, beside: str | None) -> None:
     folder = files.split(path)[0]
     if beside is not None and not files.has_folders and not files.exists(files.join(folder, beside)):
         raise FileNotFoundError(errno.ENOENT, "the run has ended", folder)
-
-
-class RenamingFiles(Files):
-    """Files of a place where new ones are seen while they are written: they are renamed when they are whole."""
-
-    @abstractmethod
-    def create(self, path: str) -> Any:
-        """A new file, which others may see before it is whole. Raises OSError."""
-
-    @abstractmethod
-    def move(self, source: str, target: str) -> None:
-        """Rename; raises OSError where the target is there and is not replaced."""
-
-    def put(self, path: str, how: Put = PLAIN) -> NewFile:
-        return _Renamed(self, path, how)
-
-    def rename(self, source: str, target: str) -> None:
-        try:
-            self.move(source, target)
-        except OSError:
-            if not self.exists(source) or not self.exists(target):
-                raise
-            self.delete([target])
-            self.move(source, target)
-
-
-class _Renamed(Upload):
-    """A new file that `Files.put` returns."""
-
-    def __init__(self, files: RenamingFiles, path: str, how: Put):
-        super().__init__()
-        self._files, self._path, self._how, self._renamed = files, path, how, False
-        folder = how.temporary_in or files.split(path)[0]
-        self._temporary = files.join(folder, f"{BEING_WRITTEN}{uuid.uuid4().hex}")
-        self._inner = files.create(self._temporary)
-
-    def write(self, data: Any) -> int:
-        self._inner.write(data)
-        return len(data)
-
-    def _finish(self) -> None:
-        self._inner.close()
-        check_beside(self._files, self._path, self._how.beside)
-        try:
-            (self._files.move if self._how.same else self._files.rename)(self._temporary, self._path)
-            self._renamed = True
-        except OSError:
-            if not self._how.same or not self._files.exists(self._path):
-                raise
-
-    def _drop(self) -> None:
-        with contextlib.suppress(OSError):
-            self._inner.abort()
-        if not self._renamed:
-            with contextlib.suppress(OSError):
-                self._files.delete([self._temporary])
 
 
 class Reader(io.RawIOBase):
