@@ -51,6 +51,7 @@ class CloudFiles(ObjectFiles):
     """Objects of a bucket by their URL.
 
     Attributes:
+      scheme, title: of its URLs and in words, where a URL is scheme://BUCKET/NAME.
       extra: of the package, with what the client needs.
       settings: what the names of the store's own variables begin with.
       own_flags: those of Beam's flags that count.
@@ -58,14 +59,18 @@ class CloudFiles(ObjectFiles):
       credentials: what to do where there are none.
     """
 
-    extra = settings = credentials = ""
+    scheme = title = extra = settings = credentials = ""
     own_flags: tuple[str, ...] = ()
     copied_at_once = 0
     deletes_at_once = 8
 
-    @abstractmethod
     def parts(self, url: str) -> tuple[tuple[str, ...], str]:
         """(bucket, with what else names it, and key) of a URL. Raises OSError."""
+        before = f"{self.scheme}://"
+        bucket, _, key = url.removeprefix(before).partition("/")
+        if not url.startswith(before) or not bucket or "@" in bucket:
+            raise OSError(errno.EINVAL, f"a path on {self.title} is {before}BUCKET/NAME")
+        return (bucket,), key
 
     @abstractmethod
     def client(self, *bucket: str) -> Any:
@@ -229,12 +234,12 @@ class CloudFiles(ObjectFiles):
         self._delete(path, [path])
 
     def delete(self, paths: Sequence[str]) -> None:
-        buckets: dict[str, list[str]] = {}
+        buckets: dict[tuple[str, ...], list[str]] = {}
         for path in paths:
-            buckets.setdefault(self.at(path)[2], []).append(path)
-        for bucket, inside in buckets.items():
+            buckets.setdefault(self.parts(path)[0], []).append(path)
+        for inside in buckets.values():
             try:
-                self._delete(bucket, inside)
+                self._delete(self.at(inside[0])[2], inside)
             except FileNotFoundError:  # Azure and Google say so of one of them, and nothing of the others
                 super().delete(inside)
 
@@ -242,7 +247,7 @@ class CloudFiles(ObjectFiles):
         store = self.at(path)[0]
         import obstore
 
-        keys = [self.at(path)[1] for path in paths]
+        keys = [self.parts(path)[1] for path in paths]
         self.ask(path, lambda: obstore.delete(store, keys))
 
 

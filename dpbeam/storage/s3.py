@@ -19,6 +19,7 @@ from dpbeam.storage.cloud import CloudFiles
 class S3Files(CloudFiles):
     """Objects by `s3://bucket/key`."""
 
+    scheme, title = "s3", "S3"
     extra, settings = "s3", "AWS_"
     own_flags = ("s3_endpoint_url", "s3_region_name", "s3_verify", "s3_disable_ssl")
     copied_at_once = 5 << 30
@@ -29,12 +30,6 @@ class S3Files(CloudFiles):
         with contextlib.suppress(ValueError):
             return max(1, int(os.environ.get("AWS_MAX_ATTEMPTS", "")))
         return super().attempts
-
-    def parts(self, url: str) -> tuple[tuple[str, ...], str]:
-        bucket, _, key = url.removeprefix("s3://").partition("/")
-        if not url.startswith("s3://") or not bucket or "@" in bucket:
-            raise OSError(errno.EINVAL, "a path on S3 is s3://BUCKET/NAME")
-        return (bucket,), key
 
     def client(self, *bucket: str) -> Any:
         from obstore.store import S3Store
