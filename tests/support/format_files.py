@@ -31,31 +31,30 @@ def _lists(rows: list) -> pa.Table:
     return pa.table({"items": pa.array(rows, pa.list_(pa.string()))})
 
 
-class ParquetFiles(FormatContract):
-    name = "parquet"
+class _OfTables(FormatContract):
+    """A format whose files are written from tables of Arrow."""
 
     def pairs(self, rows):
-        return self._written(_table(rows))
+        return self.written(_table(rows))
 
     def users(self, rows):
-        return self._written(_lists(rows))
+        return self.written(_lists(rows))
 
-    def _written(self, table):
+
+class ParquetFiles(_OfTables):
+    name = "parquet"
+
+    def written(self, table):
+        """Row groups of seven rows."""
         sink = io.BytesIO()
         pq.write_table(table, sink, row_group_size=7)
         return sink.getvalue()
 
 
-class OrcFiles(FormatContract):
+class OrcFiles(_OfTables):
     name = "orc"
 
-    def pairs(self, rows):
-        return self._written(_table(rows))
-
-    def users(self, rows):
-        return self._written(_lists(rows))
-
-    def _written(self, table):
+    def written(self, table):
         """Stripes of seven rows."""
         sink = io.BytesIO()
         with orc.ORCWriter(sink, stripe_size=1) as writer:
