@@ -4,27 +4,11 @@ from types import SimpleNamespace
 
 import apache_beam as beam
 import pytest
-from apache_beam.pipeline import PipelineVisitor
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineRunner
 
 from dpbeam.testing import check_runner
-
-
-class Steps(PipelineVisitor):
-    """The functions of a pipeline, and those that nothing follows."""
-
-    def __init__(self):
-        self.consumed, self.all = set(), []
-
-    def visit_transform(self, node):
-        self.consumed.update(node.inputs)
-        if isinstance(node.transform, beam.ParDo):
-            self.all.append(node)
-
-    @property
-    def leaves(self):
-        return [node for node in self.all if not self.consumed & set(node.outputs.values())]
+from tests.support.hostile import Steps
 
 
 class Broken(PipelineRunner):

@@ -79,35 +79,44 @@ class _Losing(beam.DoFn):
                 yield element
 
 
-class _Visitor(PipelineVisitor):
+class Steps(PipelineVisitor):
+    """The steps of a pipeline that run a function.
+
+    Attributes:
+      all: in the order of the graph; consumed: inputs -> how many steps take them; beside: what is a side input.
+    """
+
     def __init__(self) -> None:
+        self.all: list[AppliedPTransform] = []
         self.consumed: Counter[Any] = Counter()
         self.beside: set[Any] = set()
-        self.steps: list[AppliedPTransform] = []
 
     def visit_transform(self, node: AppliedPTransform) -> None:
         self.consumed.update(node.inputs)
         self.beside.update(side.pvalue for side in node.side_inputs)
-        if isinstance(node.transform, beam.ParDo) and not node.full_label.startswith(("WorkUnits", "Nobody")):
-            self.steps.append(node)
+        if isinstance(node.transform, beam.ParDo):
+            self.all.append(node)
+
+    @property
+    def leaves(self) -> list[AppliedPTransform]:
+        """Those that nothing follows."""
+        return [node for node in self.all if not self.consumed.keys() & set(node.outputs.values())]
 
 
 class HostileRunner(PipelineRunner):
     """Loses what `loss` says."""
 
     def run_pipeline(self, pipeline: beam.Pipeline, options: Any) -> Any:
-        seen = _Visitor()
-        pipeline.visit(seen)
-        for node in seen.steps:
+        steps = Steps()
+        pipeline.visit(steps)
+        steps.all = [node for node in steps.all if not node.full_label.startswith(("WorkUnits", "Nobody"))]
+        for node in steps.all:
             if node.full_label == loss.step:
                 node.transform.fn = _Losing(node.transform.fn, loss.of)
-        loss.steps += [node.full_label for node in seen.steps]
-        loss.leaves += [
-            node.full_label for node in seen.steps if not seen.consumed.keys() & set(node.outputs.values())
-        ]
-        for node in seen.steps:
             [taken] = node.inputs
-            alone = len(taken.producer.outputs) == seen.consumed[taken] == 1 and taken not in seen.beside
-            if alone and taken.producer in seen.steps:
+            alone = len(taken.producer.outputs) == steps.consumed[taken] == 1 and taken not in steps.beside
+            if alone and taken.producer in steps.all:
                 loss.feeds[node.full_label] = taken.producer.full_label
+        loss.steps += [node.full_label for node in steps.all]
+        loss.leaves += [node.full_label for node in steps.leaves]
         return FnApiRunner().run_pipeline(pipeline, options)
