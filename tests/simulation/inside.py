@@ -21,9 +21,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import sqlalchemy as sa
-from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineRunner
-from apache_beam.transforms import userstate
 
 from dpbeam.budget import store as accounts
 from dpbeam.cli import main
@@ -128,12 +126,6 @@ class Inside:
             if hasattr(module, "ThreadPoolExecutor"):
                 module.ThreadPoolExecutor = store.AtOnce
         lease._beat = lambda *_: None
-        views: dict[tuple[int, type], Any] = {}
-        view_as = PipelineOptions.view_as  # which parses all flags again, two hundred times for a pipeline
-        PipelineOptions.view_as = lambda of, kind: (
-            views.get((id(of), kind)) or views.setdefault((id(of), kind), view_as(of, kind))
-        )
-        userstate.get_dofn_specs = lambda fn: (set(), set())
 
     def _flush(self, descriptor: int) -> None:
         self.ask("flush", os.fstat(descriptor).st_ino)

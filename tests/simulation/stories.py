@@ -25,6 +25,7 @@ import dpbeam
 from dpbeam.cli import main
 from tests.simulation import inside, runner, world
 from tests.simulation.world import Fault, Process, Violation, World
+from tests.support import quick_beam
 from tests.support.kill_at import in_child
 
 Pairs = list[tuple[str, str]]
@@ -603,6 +604,7 @@ def player(story: Story) -> Play:
 @functools.lru_cache
 def warm(command: str) -> None:
     """Load and calibrate what a command needs, for the forks of this process."""
+    quick_beam.remember()
     story = Story(0, command, False, (2, 2, ""), (), "")
     names = pathlib.Path(tempfile.mkdtemp(prefix="simulation-"), "names")
 

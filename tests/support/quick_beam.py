@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import functools
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -58,6 +59,8 @@ def _remember_views(
     return remembered
 
 
+@functools.cache
 def remember() -> None:
+    """From now on, in this process and its forks."""
     core.get_function_args_defaults = _remember_signatures(core.get_function_args_defaults)
     PipelineOptions.view_as = _remember_views(PipelineOptions.view_as)
