@@ -31,7 +31,7 @@ def _lists(rows: list) -> pa.Table:
     return pa.table({"items": pa.array(rows, pa.list_(pa.string()))})
 
 
-class _OfTables(FormatContract):
+class TableFiles(FormatContract):
     """A format whose files are written from tables of Arrow."""
 
     def pairs(self, rows):
@@ -41,17 +41,7 @@ class _OfTables(FormatContract):
         return self.written(_lists(rows))
 
 
-class ParquetFiles(_OfTables):
-    name = "parquet"
-
-    def written(self, table):
-        """Row groups of seven rows."""
-        sink = io.BytesIO()
-        pq.write_table(table, sink, row_group_size=7)
-        return sink.getvalue()
-
-
-class OrcFiles(_OfTables):
+class OrcFiles(TableFiles):
     name = "orc"
 
     def written(self, table):
@@ -60,6 +50,16 @@ class OrcFiles(_OfTables):
         with orc.ORCWriter(sink, stripe_size=1) as writer:
             for start in range(0, max(table.num_rows, 1), 7):
                 writer.write(table.slice(start, 7))
+        return sink.getvalue()
+
+
+class ParquetFiles(TableFiles):
+    name = "parquet"
+
+    def written(self, table):
+        """Row groups of seven rows."""
+        sink = io.BytesIO()
+        pq.write_table(table, sink, row_group_size=7)
         return sink.getvalue()
 
 
