@@ -14,8 +14,8 @@ from typing import Any
 
 from dpbeam.storage.files import UNAVAILABLE
 from tests.simulation import inside
-from tests.simulation.disk import Disk
 from tests.simulation.store import Objects
+from tests.support.disk import Disk, put
 
 #: Requests to the store; what else a process asks is of its disk, its account, its clock, or tells what it has done.
 REQUESTS = ("list", "head", "get", "put", "make", "delete")
@@ -114,8 +114,7 @@ class World:
                 elif fault.kind == POWER:
                     for each in going:
                         self._end(each)
-                    assert self._disk is not None
-                    self._disk.cut(self._chance)
+                    self._cut()
                     self._power_cuts += 1
                 elif fault.kind == PAUSE:
                     if self._chance.random() < 0.3:
@@ -129,13 +128,28 @@ class World:
                 self._step(process)
         return first
 
+    def _cut(self) -> None:
+        """The power is cut: the folder holds what a disk may hold then. The input, in .csv, is nobody's concern."""
+        assert self._disk is not None
+        self._disk.look()
+        moment, chance = self._disk.moment(), self._chance
+        share = chance.choice([0, 0.5, 1])
+        names = moment.names(lambda: chance.random() < share)
+        how = chance.choice(["old", "new", "half", "any"])
+
+        def content(old: bytes, new: bytes) -> bytes:
+            versions = {"old": old, "new": new, "half": new[: len(new) // 2]}
+            return versions[how] if how in versions else chance.choice(list(versions.values()))
+
+        put(moment.image(names, content))
+
     def _start(self, argv: list[str], shape: tuple[int, int, str]) -> Process:
         number = len(self.processes)
         ours, theirs = Pipe()
         path = f"{self._beside}/said-{number}"
         fates = {f.at: f.kind for f in self.faults if f.process == number}
         if any(fault.kind == POWER and fault.process >= number for fault in self.faults):
-            self._disk = Disk(os.getcwd())
+            self._disk = Disk(os.getcwd(), (".db", ".csv"), reads_all=False)
         seed, machine = f"{self._seed} process {number}", f"machine {self._power_cuts}"
         pid = os.fork()
         if pid == 0:
@@ -184,7 +198,9 @@ class World:
         kind, *more = process.asked
         self._look()
         if self._disk is not None and kind not in _TOLD and kind not in REQUESTS:
-            self._disk.flush(more[0]) if kind == "flush" else self._disk.look()
+            self._disk.look()
+            if kind == "flush":
+                self._disk.flush(more[0])
         struck = {f.kind for f in self.faults if (f.process, f.at) == (process.number, process.count)}
         answer: tuple[str, Any] = "done", None
         try:
