@@ -20,7 +20,7 @@ from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.driver import Checkpoint
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.engine.seal import SealError
-from dpbeam.errors import InputError, StoreError
+from dpbeam.errors import InputError, StoreError, UnavailableError
 from dpbeam.io.digests import content_digest
 from dpbeam.jobs.console import find_runner_error, tell, warn
 from dpbeam.jobs.identity import settings_digest
@@ -122,7 +122,7 @@ def _resumed(folder: str, identity: RunIdentity, trips: int, encrypted: bool) ->
         same = kept is not None and kept.settings == identity.settings
         if state == "alive":
             if same:
-                raise StoreError(f"--checkpoint: the run in '{folder}' is still going")
+                raise UnavailableError(f"--checkpoint: the run in '{folder}' is still going")
             continue
         # Without its key it is one that was being removed.
         at = Checkpoint.last_trip(store, trips) if store.has_key else None

@@ -189,7 +189,7 @@ class TestGoingOn:
             assert main(flags(pairs, tmp_path / "out", kept)) == 1
         (folder,) = glob.glob(f"{kept}/*")
         owner.mark(folder)
-        assert main(flags(pairs, tmp_path / "out", kept)) == 2
+        assert main(flags(pairs, tmp_path / "out", kept)) == 1
         assert f"the run in '{kept}' is still going" in capsys.readouterr().err
 
     def test_runs_of_others_in_the_folder_stay(self, pairs, tmp_path):

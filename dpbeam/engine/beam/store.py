@@ -371,10 +371,11 @@ class RunFolder:
         It goes on with the data and the settings that it began with: others are refused before noise is drawn for them.
 
         Raises:
-          InputError: it is no run's folder, or its process lives (`leave` says that it is done with it).
+          InputError: it is no run's folder.
+          UnavailableError: its process lives (`leave` says that it is done with it).
         """
         if owner.state_of(path) == "alive":
-            raise StoreError(f"'{path}' is the private folder of a run that is still going")
+            raise UnavailableError(f"'{path}' is the private folder of a run that is still going")
         folder = cls.__new__(cls)
         folder._once, folder._rows = Once(), None
         folder.path, folder.store = path, RunStore(path, encrypted=encrypted, durable=durable)

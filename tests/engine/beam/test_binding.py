@@ -18,7 +18,7 @@ from dpbeam.engine.beam.store import RunFolder
 from dpbeam.engine.binding import digest_of
 from dpbeam.engine.in_process import build_blocks, link_shards, run_in_process
 from dpbeam.engine.program import Keys
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, UnavailableError
 from dpbeam.kernels import shards
 from dpbeam.kernels.columns import encode
 from dpbeam.kernels.shards import sum_messages
@@ -238,7 +238,7 @@ class TestFolder:
         run.remove()
 
     def test_of_a_living_run(self, folder, tmp_path):
-        with pytest.raises(InputError, match="is the private folder of a run that is still going"):
+        with pytest.raises(UnavailableError, match="is the private folder of a run that is still going"):
             RunFolder.resume(folder.path)
         folder.leave()
         RunFolder.resume(folder.path)
