@@ -1,7 +1,8 @@
-"""Changes of the trusted base, one at a time, and whether its tests pass all the same."""
+"""Changes of the trusted base, one at a time, and whether its tests pass all the same: scripts/mutants."""
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import functools
 import json
@@ -41,9 +42,8 @@ class Mutant:
     passes: bool
 
     def __str__(self) -> str:
-        lines = list(
-            difflib.unified_diff(*(t.splitlines() for t in (self.before, self.after)), lineterm="", n=0)
-        )
+        before, after = self.before.splitlines(), self.after.splitlines()
+        lines = list(difflib.unified_diff(before, after, lineterm="", n=0))
         return "\n".join([f"{self.module}:{lines[2].split()[1][1:].partition(',')[0]}", *lines[3:]])
 
 
@@ -74,7 +74,7 @@ def _changes(
     dump = subprocess.run([*command, "dump", session], cwd=copy, check=True, capture_output=True, text=True)
     changes: dict[tuple[str, int, int], list[tuple[str, str, int]]] = {}
     for line in dump.stdout.splitlines():
-        ((change,), *_) = (part for part in [json.loads(line)[0]["mutations"]])
+        [change] = json.loads(line)[0]["mutations"]
         module, operator = change["module_path"], change["operator_name"]
         if not operator.startswith(_LEFT_OUT):
             where = (module, *change["start_pos"])
@@ -112,3 +112,21 @@ def _pass(copy: Path, package: str) -> bool:
 def _check_unchanged(copy: Path, package: str) -> None:
     """Raises AssertionError if the tests fail without a change: each would count as seen."""
     assert _pass(copy, package), package
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="scripts/mutants", description=__doc__)
+    parser.add_argument("modules", nargs="?", default="dpbeam.", help="how their names begin")
+    parser.add_argument("--places", type=int, default=100, help="how many (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="that draws them (default: %(default)s)")
+    options = parser.parse_args()
+    passed = 0
+    for number, mutant in enumerate(tried(options.modules, options.places, options.seed), 1):
+        passed += mutant.passes
+        if mutant.passes:
+            print(f"{number}. {mutant}", flush=True)
+    print(f"{passed} of {options.places} pass")
+
+
+if __name__ == "__main__":
+    main()
