@@ -6,6 +6,7 @@ A matrix is the `MATRIX` of a module `faults.py` below tests. `tests/test_faults
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
@@ -81,3 +82,23 @@ def matrices() -> list[Matrix]:
         path.relative_to(TESTS.parent) for path in TESTS.rglob("faults.py") if path.parent.name != "support"
     )
     return [importlib.import_module(".".join(path.with_suffix("").parts)).MATRIX for path in paths]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="scripts/faults", description=__doc__)
+    parser.add_argument("example", nargs="?", default="", help="part of its name")
+    wanted = parser.parse_args().example
+    for matrix in matrices():
+        if wanted not in matrix.of:
+            continue
+        refused = 0
+        print(matrix.of)
+        for fault in matrix.faults:
+            check, message = matrix.refusal(fault.edits)
+            refused += check != PASSES
+            print(f"  {fault.name}\n      {check}  {message}")
+        print(f"  {refused} of {len(matrix.faults)} are refused\n")
+
+
+if __name__ == "__main__":
+    main()
