@@ -281,7 +281,7 @@ def spark_jar(cache: str) -> str:
 
 def prism_binary(cache: str) -> str:
     """Where Prism lies once Beam has it."""
-    return os.path.join(cache, f"prism-{matrix.PRISM}", "prism")
+    return os.path.join(cache, f"prism-{matrix.BEAM}", "prism")
 
 
 def worker_command() -> str | None:

@@ -6,7 +6,7 @@ DELTA_VERSION=3.2.0        # Maven: delta-spark, the newest that is built agains
 ICEBERG_VERSION=1.12.0     # Maven: iceberg-spark-runtime
 RUNNER_VERSION=2.70.0      # Beam's Java runner libraries, from which the job servers are put together
 JOB_SERVICE_VERSION=2.65.0 # beam-runners-java-job-service, the nearest version that can be fetched everywhere
-PRISM_VERSION=2.77.0       # Go module github.com/apache/beam/sdks/v2
+PRISM_VERSION=$(sed -n 's/^BEAM = "\(.*\)"$/\1/p' "$REPO/dpbeam/runners/matrix.py") # Go module github.com/apache/beam/sdks/v2
 SHADE_PLUGIN_VERSION=3.6.0 # maven-shade-plugin
 SLF4J_VERSION=2.0.16
 S3_VERSION=1.8.0           # Go module github.com/versity/versitygw
