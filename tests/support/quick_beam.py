@@ -1,37 +1,40 @@
 """What Beam asks anew at every step of every pipeline, remembered: half of the CPU of a small pipeline goes there.
 
-Both answers follow from their arguments alone. The commands that tests start as processes run Beam as it is.
+All answers follow from their arguments alone. The commands that tests start as processes run Beam as it is.
 """
 
 from __future__ import annotations
 
 import argparse
+import bz2
 import copy
 import functools
+import types
 import weakref
 from collections.abc import Callable
 from typing import Any
 
+from apache_beam.internal import cloudpickle_pickler
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.transforms import core
-
-Arguments = tuple[list[str], list[Any]]
+from apache_beam.transforms import core, userstate
 
 
-def _remember_signatures(asked: Callable[[Any], Arguments]) -> Callable[[Any], Arguments]:
-    """The arguments of a function and their defaults, which Beam reads of every method of every DoFn several times."""
-    answers: weakref.WeakKeyDictionary[Any, dict[bool, Arguments]] = weakref.WeakKeyDictionary()
+def _remember(
+    asked: Callable[[Any], Any], subject: Callable[[Any], Any] = lambda it: it
+) -> Callable[[Any], Any]:
+    """The same function, whose answer about something is one about its subject."""
+    answers: weakref.WeakKeyDictionary[Any, dict[bool, Any]] = weakref.WeakKeyDictionary()
 
-    def remembered(function: Any) -> Arguments:
+    def remembered(it: Any) -> Any:
+        about = subject(it)
         try:
-            of_function = answers.setdefault(getattr(function, "__func__", function), {})
+            known = answers.setdefault(getattr(about, "__func__", about), {})
         except TypeError:  # neither hashable nor weakly referenced, as a builtin
-            return asked(function)
-        bound = hasattr(function, "__self__")
-        if bound not in of_function:
-            of_function[bound] = asked(function)
-        names, defaults = of_function[bound]
-        return list(names), list(defaults)
+            return asked(it)
+        bound = hasattr(about, "__self__")
+        if bound not in known:
+            known[bound] = asked(it)
+        return known[bound]
 
     return remembered
 
@@ -62,5 +65,20 @@ def _remember_views(
 @functools.cache
 def remember() -> None:
     """From now on, in this process and its forks."""
-    core.get_function_args_defaults = _remember_signatures(core.get_function_args_defaults)
+    signature = _remember(core.get_function_args_defaults)
+    core.get_function_args_defaults = lambda function: tuple(map(list, signature(function)))
+    # Whether a function yields and returns, for which Beam reads its source, follows from its code.
+    yields_and_returns = _remember(
+        core._check_fn_use_yield_and_return, lambda fn: getattr(fn, "__code__", fn)
+    )
+    core._check_fn_use_yield_and_return = yields_and_returns
+    # What state a DoFn keeps follows from its class, or from the function that it wraps.
+    userstate.get_dofn_specs = _remember(
+        userstate.get_dofn_specs, lambda fn: fn._fn if isinstance(fn, core.CallableWrapperDoFn) else type(fn)
+    )
     PipelineOptions.view_as = _remember_views(PipelineOptions.view_as)
+    # Small graphs take no table of 900 kB for each of their functions.
+    fast = types.SimpleNamespace(
+        compress=lambda data, compresslevel: bz2.compress(data, 1), decompress=bz2.decompress
+    )
+    cloudpickle_pickler.bz2 = fast
