@@ -1,8 +1,7 @@
 """The theorems that Coq checks, and what each assumes, are those that docs/explanation/proof.md states."""
 
+import filecmp
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -33,13 +32,12 @@ def test_no_source_assumes_by_the_way():
         )
 
 
-@pytest.mark.slow
 def test_coq_accepts_them_and_they_assume_what_is_stated():
-    if not shutil.which("coqc"):
-        pytest.skip("Coq is not installed; scripts/prove says what to install")
-    printed = subprocess.run(
-        [ROOT / "scripts" / "prove"], capture_output=True, text=True, timeout=900, check=True
-    ).stdout
+    made = ROOT / "build" / "proofs"
+    sources = [path.name for path in (ROOT / "proofs").glob("*.v")]
+    if filecmp.cmpfiles(ROOT / "proofs", made, sources, shallow=False)[0] != sources:
+        pytest.skip("scripts/prove, a stage of .ci/run, has not run on these proofs")
+    printed = (made / "assumed").read_text()
     assumed = dict(re.findall(r"^(\w+\.\w+):\n((?:(?!\w+\.\w+:\n).*\n)+)", printed, re.MULTILINE))
     for name, text in assumed.items():
         axioms = set(re.findall(r"^(?:\w+\.)+(\w+)", text, re.MULTILINE))
