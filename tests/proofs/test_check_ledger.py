@@ -49,16 +49,6 @@ def test_it_shares_nothing_with_dpbeam():
     }
 
 
-@pytest.mark.parametrize("path", STORED, ids=lambda path: path.name.split(".")[0])
-def test_stored_ledgers_hold(checker, path):
-    assert checker.check(json.loads(path.read_text()))
-
-
-@pytest.mark.parametrize("family", LEDGERS)
-def test_ledgers_of_every_family_hold(checker, family):
-    assert checker.check(json.loads(LEDGERS[family]().to_json()))
-
-
 def numbers(tree: Any, place: tuple = ()) -> Iterator[tuple[tuple, float]]:
     if isinstance(tree, dict):
         for key, value in tree.items():
@@ -135,9 +125,11 @@ CHANGED = {
     "laplace": lambda: selected(method="laplace"),
     "count": lambda: json.loads(LEDGERS["count"]().to_json()),
     "pack": lambda: json.loads(LEDGERS["pack"]().to_json()),
-    "today's top-k": lambda: json.loads(LEDGERS["top-k"]().to_json()),
+    "top-k": lambda: json.loads(LEDGERS["top-k"]().to_json()),
     "hitting-set": lambda: json.loads(LEDGERS["hitting-set"]().to_json()),
-    "saved norm": lambda: json.loads(dpbeam.Series(nights=1, **BUDGET).ledger.to_json()),
+    "saved norm": lambda: json.loads(
+        dpbeam.Series(nights=1, max_items_per_user=20, **BUDGET).ledger.to_json()
+    ),
     "first hit": lambda: json.loads(
         dpbeam.hitting_set(popular_table(300), k=50, domain=DOMAIN, **BUDGET).ledger.to_json()
     ),
@@ -145,6 +137,11 @@ CHANGED = {
         dpbeam.top_k(popular_table(300), k=3, domain=DOMAIN, noisy_counts=True, **BUDGET).ledger.to_json()
     ),
 }
+
+
+@pytest.mark.parametrize("family", sorted(LEDGERS.keys() - CHANGED.keys()))
+def test_ledgers_of_every_family_hold(checker, family):
+    assert checker.check(json.loads(LEDGERS[family]().to_json()))
 
 
 @pytest.mark.parametrize("name", CHANGED)
@@ -172,15 +169,16 @@ def test_every_number_that_matters_is_looked_at(checker, name):
 
 
 def test_caps_above_what_the_noise_admits_do_not_hold(checker):
-    values = CHANGED["saved norm"]()
+    values = json.loads(dpbeam.Series(nights=1, **BUDGET).ledger.to_json())
     for largest, fine in ((values["events"]["parts"][1]["caps"][0], True), (1.0, False)):
         assert holds(checker, changed(values, ("events", "parts", 0, "largest"), largest)) == fine
 
 
 @pytest.mark.parametrize("name", ROOMY)
-def test_ledgers_with_room_do_not_hold_at_a_quarter(checker, name):
+def test_ledgers_with_room_hold_but_not_at_a_quarter(checker, name):
     [path] = [path for path in STORED if path.name.startswith(name + ".")]
     values = json.loads(path.read_text())
+    assert holds(checker, values)
     for declared in ("epsilon", "delta"):
         assert not holds(checker, {**values, declared: values[declared] / 4})
 

@@ -50,6 +50,7 @@ _LONGEST = 20_000
 _STEPS, _COARSE = 16, 6  # of a grid; of one that only chooses
 
 
+@functools.lru_cache(maxsize=32)
 def weighted_curve(
     order: float,
     divergence: float,
