@@ -1,6 +1,7 @@
 """What Beam asks anew at every step of every pipeline, remembered: half of the CPU of a small pipeline goes there.
 
-All answers follow from their arguments alone. The commands that tests start as processes run Beam as it is.
+All answers but the weight of a side input follow from their arguments alone. The commands that tests start as processes
+run Beam as it is.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import argparse
 import bz2
 import copy
 import functools
+import sys
 import types
 import weakref
 from collections.abc import Callable
@@ -16,6 +18,7 @@ from typing import Any
 
 from apache_beam.internal import cloudpickle_pickler
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.worker import statecache
 from apache_beam.transforms import core, userstate
 
 
@@ -53,7 +56,8 @@ def _remember_views(
             parsed[key] = copy.deepcopy(vars(cls(options._flags)._visible_options))
         view = cls.__new__(cls)
         view._flags = options._flags
-        view._visible_options = argparse.Namespace(**copy.deepcopy(parsed[key]))
+        values = {name: copy.copy(value) for name, value in parsed[key].items()}
+        view._visible_options = argparse.Namespace(**values)
         for name, value in vars(view._visible_options).items():
             options._all_options.setdefault(name, value)
         view._all_options = options._all_options
@@ -77,6 +81,8 @@ def remember() -> None:
         userstate.get_dofn_specs, lambda fn: fn._fn if isinstance(fn, core.CallableWrapperDoFn) else type(fn)
     )
     PipelineOptions.view_as = _remember_views(PipelineOptions.view_as)
+    # How heavy a side input is, which its cache asks: Beam looks through the names of all modules for that.
+    statecache.get_deep_size = sys.getsizeof
     # Small graphs take no table of 900 kB for each of their functions.
     fast = types.SimpleNamespace(
         compress=lambda data, compresslevel: bz2.compress(data, 1), decompress=bz2.decompress
