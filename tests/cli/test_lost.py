@@ -12,6 +12,7 @@ import pytest
 
 from dpbeam.budget.store import BudgetStore
 from dpbeam.cli import main
+from dpbeam.engine.beam import blocks
 from dpbeam.jobs import job
 from dpbeam.kernels.relays import Relays
 from dpbeam.selection.sizes import Sizes
@@ -42,25 +43,23 @@ GROUPED = [
 #: Command, blocks and shards, and its steps where something is lost; of ways that share most steps their own.
 WAYS = {
     "one step": (BASIC, Sizes(3, 2, one_step=True), ""),
-    "stages": (["select", *PAIRS, "--method=gsu", "--set=rounds=2"], Sizes(3, 2), ""),
+    "stages": (["select", *PAIRS, "--method=gsu", "--set=rounds=2"], Sizes(3, 2), "Trip|Release"),
     "relays": (BASIC, None, "RelaySums"),
-    "two shuffles": (BASIC, Sizes(301, 2), "PartitionAgain"),
-    "jobs": ([*BASIC, "--checkpoint=kept", "--passes_per_job=1"], Sizes(3, 2), "Release"),
-    "jobs of two": (
+    "two shuffles": (BASIC, Sizes(3, 2), "PartitionAgain"),
+    "jobs": (
         ["select", *PAIRS, "--method=gsu", "--set=rounds=2", "--checkpoint=kept", "--passes_per_job=1"],
         Sizes(3, 2),
-        "Keep|SaveCheckpoint",
+        "Keep|SaveCheckpoint|Release",
     ),
     "listed beside": ([*BASIC, "--public_items=listed.txt"], Sizes(3, 2), "PublicItems"),
-    "known": ([*BASIC, "--known=before"], Sizes(3, 2), "Emit|MarkNew"),
-    "counted": ([*BASIC, "--known=before", "--only_new", "--noisy_counts"], Sizes(3, 2), "Release|MarkNew"),
+    "known": ([*BASIC, "--known=before", "--only_new", "--noisy_counts"], Sizes(3, 2), "MarkNew"),
     "dropped rows": ([*BASIC, "--not_private_counts=counts.json"], Sizes(3, 2), "StoreCounts"),
     "grouped": (
         [*GROUPED, "--epsilon=3", "--delta=1e-4", "--output=out", "--quiet", "--method=basic"],
         Sizes(3, 2),
         "ReadUnits|BuildBlocks",
     ),
-    "hub": (["top-k", *PAIRS, "--k=5", "--domain=listed.txt"], Sizes(3, 2), "Trip|Write"),
+    "hub": (["top-k", *PAIRS, "--k=5", "--domain=listed.txt"], Sizes(3, 2), "Trip[12]MeetAtHub|Write"),
     "pack": (
         ["pack", "--agents=agents.parquet", "--supplies=supplies.json", "--output=out", "--quiet", *QUICK],
         None,
@@ -110,6 +109,8 @@ def test_nothing_is_published(way, place, monkeypatch, capsys):
     if sizes is not None or way == "relays":
         sizes = sizes or WithRelays(3, 2)
         monkeypatch.setattr(job, "choose_sizes", lambda *_, **__: sizes)
+    if way == "two shuffles":
+        monkeypatch.setattr(blocks, "FANOUT", 2)
     if "--known=before" in command:
         assert main([*BASIC, "--output=before"]) == 0
     whole = Loss()
@@ -162,7 +163,10 @@ def test_no_night_is_made(tmp_path, own_temp, monkeypatch, capsys):
     whole = Loss()
     assert ends(capsys, monkeypatch, run(1), whole)[0] == 0
     kept = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
-    own = "ReadUnits|LeaveOutKnown|ExtendBlocks|Gathered|Trip1WeightPerUser|Arrive|Trip2WeightPerUser|Release inputs"
+    own = (  # where one step alone feeds another, the outputs of the one are the inputs of the other
+        "(ReadUnits|LeaveOutKnown|Gathered|Trip1WeightPerUser/Weigh|Trip2WeightPerUser/Weigh) outputs"
+        "|ExtendBlocks|Arrive|Release inputs"
+    )
     steps = [*whole.steps, "Night/Gathered"]  # of the second night on
     tried = set()
     for label in (f"{step} {of}" for step in dict.fromkeys(steps) for of in ("inputs", "outputs")):
@@ -174,7 +178,7 @@ def test_no_night_is_made(tmp_path, own_temp, monkeypatch, capsys):
         assert {path: path.read_bytes() for path in kept} == kept
         assert not glob.glob("out/items-2026-11-02*")
         tried.add(label)
-    assert len(tried) == 15
+    assert len(tried) == 10
     assert ends(capsys, monkeypatch, run(2), Loss())[0] == 0
 
 
@@ -212,7 +216,6 @@ class TestUntestedRunners:
             f"error: {FLAGS[0].replace('=', ': ')} is not tested with dpbeam; take one of FnApiRunner" in told
         )
         assert "--untested_runner" in told and not glob.glob("out*")
-        assert main([*command, *FLAGS]) == 0 and glob.glob("out*ledger.json")
 
     def test_of_a_series_too(self, tmp_path, own_temp, monkeypatch, capsys):
         monkeypatch.chdir(tmp_path)
@@ -222,7 +225,6 @@ class TestUntestedRunners:
         for what in (["--input=n1.csv", *COLUMNS], ["--empty"]):
             assert main([*run, *what]) == 2
             assert "HostileRunner is not tested with dpbeam" in capsys.readouterr().err
-        assert main([*run, "--input=n1.csv", *COLUMNS, "--untested_runner", "--quiet"]) == 0
 
     def test_check_doubts_them(self, capsys):
         main(["check", FLAGS[0]])
