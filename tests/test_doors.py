@@ -72,10 +72,15 @@ ROWS = [
     Kind(
         "select", "select", "SelectPartitions", {"method": "basic", "noisy_weights": True, "on_null": "drop"}
     ),
-    Kind("select", "select", "SelectPartitions", {"public_items": LISTED, "noisy_counts": True}),
+    Kind(
+        "select",
+        "select",
+        "SelectPartitions",
+        {"public_items": LISTED, "noisy_counts": True, "method": "mad"},
+    ),
     Kind("top-k", "top_k", "TopKItems", {"k": 2, "noisy_counts": True}),
     Kind("top-k", "top_k", "TopKItems", {"k": 2, "domain": LISTED}),
-    Kind("hitting-set", "hitting_set", "HittingSet", {"k": 2}),
+    Kind("hitting-set", "hitting_set", "HittingSet", {"k": 2, "selector": "basic"}),
     Kind("count", "count", "CountItems", {"domain": LISTED}),
     Kind(
         "pack",

@@ -3,8 +3,6 @@
 import glob
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -85,11 +83,13 @@ def test_a_failed_run_on_stdin_leaves_nothing(tmp_path, capsys):
 
 
 def test_process_substitution(tmp_path, reference):
-    (tmp_path / "a.csv").write_text(CSV)
-    text = f"{sys.executable} -m dpbeam.cli select --input <(cat {tmp_path}/a.csv) --input_format=csv "
-    text += " ".join([*COLUMNS, *BUDGET, f"--output={tmp_path}/out", f"--temp_location={tmp_path}/private"])
-    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    """`<(cat a.csv)` is the path of a pipe."""
+    end, other = os.pipe()
+    os.write(other, CSV.encode())
+    os.close(other)
+    flags = [*COLUMNS, *BUDGET, f"--output={tmp_path}/out", f"--temp_location={tmp_path}/private"]
+    assert main(["select", f"--input=/dev/fd/{end}", "--input_format=csv", *flags]) == 0
+    os.close(end)
     assert pq.read_table(f"{tmp_path}/out-00000-of-00001.parquet")["item"].to_pylist() == reference
 
 
