@@ -61,13 +61,22 @@ def test_what_a_format_must_do(name, check):
 
 
 @pytest.mark.parametrize(
-    ("unit_bytes", "code", "said"),
+    ("name", "unit_bytes", "code", "said"),
     [
-        (1 << 20, 2, "{path}: not as many rows were read as are stated there; the file may be damaged"),
-        (500, 1, "not as many rows of the input were read as its files say they have; one may be damaged"),
+        (
+            "parquet",
+            1 << 20,
+            2,
+            "{path}: not as many rows were read as are stated there; the file may be damaged",
+        ),
+        (
+            "orc",
+            500,
+            1,
+            "not as many rows of the input were read as its files say they have; one may be damaged",
+        ),
     ],
 )
-@pytest.mark.parametrize("name", ["parquet", "orc"])
 def test_a_run_that_reads_fewer_rows_than_its_files_say_ends_with_an_error(
     name, unit_bytes, code, said, tmp_path, monkeypatch, capsys
 ):
@@ -82,9 +91,8 @@ def test_a_run_that_reads_fewer_rows_than_its_files_say_ends_with_an_error(
 
     monkeypatch.setattr(sources, "MIN_SPLIT_BYTES", unit_bytes)
     argv = ["select", f"--input={path}", f"--output={tmp_path}/out", "--epsilon=1", "--delta=1e-5", "--quiet"]
-    assert main(argv) == 0
     monkeypatch.setattr(form, "read", lossy)
-    assert main([*argv, "--overwrite"]) == code
+    assert main(argv) == code
     assert said.format(path=path) in capsys.readouterr().err
 
 
@@ -146,7 +154,10 @@ def test_formats_are_told_apart_in_their_folder_alone():
     for path in root.rglob("*.py"):
         if root / "io" / "formats" in path.parents:
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        if not any(word in text for word in ("spec.format", *names)):
+            continue
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Compare | ast.Subscript) and "spec.format" in ast.unparse(node):
                 wrong.append((path.name, node.lineno))
             if isinstance(node, ast.Constant) and node.value in names:

@@ -149,7 +149,7 @@ def _items(draw):
 
 
 @pytest.mark.parametrize("format, extension", OUTPUT_FORMATS.items())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(drawn=_items())
 def test_output_is_a_list_of_public_items(tmp_path_factory, format, extension, drawn):
     """What is written reads back as the same canonical items."""
