@@ -87,14 +87,11 @@ sys.exit(code)
 """
 
 
-@pytest.mark.parametrize(
-    "module,number", [("apache_beam.transforms", "SIGTERM"), ("dpbeam.io.sinks", "SIGHUP")]
-)
-def test_stopped_while_modules_load(module, number, tmp_path):
+def test_stopped_while_modules_load(tmp_path):
     """Beam takes a second to import; whoever stops the run then still gets its result."""
     (tmp_path / "pairs.csv").write_text("user,item\na,b\n")
     flags = ["--input=pairs.csv", "--user_column=user", "--item_column=item", "--epsilon=1", "--delta=1e-5"]
-    argv = [sys.executable, "-c", STOPPED_WHILE_IMPORTING, module, str(int(signal.Signals[number]))]
+    argv = [sys.executable, "-c", STOPPED_WHILE_IMPORTING, "apache_beam.transforms", str(int(signal.SIGTERM))]
     argv += ["select", *flags, "--output=out/x", "--result_file=r.json"]
     done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert (done.returncode, done.stderr) == (1, "dpbeam select: error: interrupted\n")

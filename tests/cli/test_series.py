@@ -712,7 +712,7 @@ def test_nights_on_an_engine_give_the_same_bytes(place, capsys, monkeypatch, mor
     assert {n: d.replace(series.encode(), before.encode()) for n, d in ours.items()} == expected
     # Again: nothing changes, and other pairs are refused, on the engine and here.
     held = files_of("f")
-    for how in (ON_ENGINE, ()):
+    for how in {first, ()}:
         assert run(1, *how) == run(3, *how) == 0
         capsys.readouterr()
         assert run(1, *how, files="n2.csv") == 2

@@ -4,7 +4,6 @@ import csv
 import json
 import os
 import re
-import subprocess
 import sys
 import uuid
 from base64 import b64encode
@@ -22,6 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpbeam.cli import main
 from dpbeam.errors import InputError
 from dpbeam.io.formats.delimited import Csv
 from dpbeam.io.readers import Piece, WorkUnit, read_scattered
@@ -29,6 +29,7 @@ from dpbeam.io.rows import Counts
 from dpbeam.io.sources import preflight
 from dpbeam.io.spec import InputSpec
 from dpbeam.kernels.canonical import Kinds
+from tests.support.forks import in_fork
 from tests.support.input import pairs_spec
 from tests.support.input import read as read_all
 
@@ -145,7 +146,7 @@ class _Keys(encryption.KmsClient):
         (["user"], False, ""),
     ],
 )
-def test_encrypted_parquet(tmp_path, columns, footer, named):
+def test_encrypted_parquet(tmp_path, columns, footer, named, capfd):
     """In a process of its own: asked what is stored of such a column, Arrow ends it."""
     path = str(tmp_path / "a.parquet")
     text = [f"{n % 3}" for n in range(9)]
@@ -162,16 +163,22 @@ def test_encrypted_parquet(tmp_path, columns, footer, named):
         writer.write_table(table)
     item, layout = ("items", "grouped") if "items" in "".join(columns) else ("item", "pairs")
     flags = [f"--item_column={item}", f"--input_layout={layout}", "--epsilon=1", "--delta=1e-6"]
-    command = [sys.executable, "-m", "dpbeam.cli", "select", f"--input={path}", *flags]
-    command += ["--user_column=user", f"--output={tmp_path}/out", "--quiet"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    command = [
+        "select",
+        f"--input={path}",
+        *flags,
+        "--user_column=user",
+        f"--output={tmp_path}/out",
+        "--quiet",
+    ]
+    ended = in_fork(lambda: sys.exit(main(command)))
     if named is None:
-        assert done.returncode == 0
+        assert ended == "SystemExit: 0"
         return
-    assert done.stderr == (
-        f"dpbeam select: error: {path}: {named}encrypted Parquet is not read; write the file anew without encryption\n"
+    assert (ended, capfd.readouterr().err) == (
+        "SystemExit: 2",
+        f"dpbeam select: error: {path}: {named}encrypted Parquet is not read; write the file anew without encryption\n",
     )
-    assert done.returncode == 2
 
 
 def test_wrong_format(tmp_path, write_file, refused):
