@@ -174,7 +174,7 @@ def test_an_account_and_public_lists_are_answered():
     assert "no account" in answer(ledger_of(), "other releases").stated
     assert answer(ledger_of(), "public lists").to_add == "nothing"
     assert answer(ledger_of(public_items=True), "public lists").to_add != "nothing"
-    assert "100 items" in answer(ledger_of(max_items=100), "unit of privacy").stated
+    assert "100 items" in answer(ledger_of(settings={"max_items_per_user": 100}), "unit of privacy").stated
 
 
 class TestCommand:

@@ -268,7 +268,7 @@ class TestContents:
 
     @pytest.mark.parametrize("method", selectors())
     def test_every_selector_says_what_is_released(self, method):
-        page = page_of(ledger_of(method, max_items=8))
+        page = page_of(ledger_of(method, settings={"max_items_per_user": 8}))
         assert 'id="keeping"' in page and len(tree(page)) == 2
 
     def test_top_k(self):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from dpbeam.accounting.ledger import Ledger
@@ -22,10 +24,13 @@ RELEASE = Release(
 
 
 def ledger_of(
-    method: str = "basic", release: Release | None = RELEASE, max_items: int | None = None, **changes: Any
+    method: str = "basic",
+    release: Release | None = RELEASE,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    **changes: Any,
 ) -> Ledger:
-    """The ledger of a selection with epsilon 1 and delta 1e-6, as committed."""
-    plan = make_plan(SelectionConfig(1.0, 1e-6, method, max_items_per_user=max_items))
+    """The ledger of a selection with epsilon 1 and delta 1e-6, as committed; `changes` are made to the ledger."""
+    plan = make_plan(SelectionConfig(1.0, 1e-6, method, **settings))
     ledger = selection_ledger(plan, input_parameters=None, fixed_key=False, privacy_unit=one_value_of("user"))
     shards = 1 if release is None else len(release.outputs)
     ledger.parameters["output"] = {"format": "parquet", "shards": shards}
