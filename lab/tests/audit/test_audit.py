@@ -14,7 +14,13 @@ from dpbeam_lab.audit.worst_cases import worst_cases
 from tests.selectors.case import cases
 from tests.support.variants import own_code_first, some_with_engines
 
-FAULTS = faults()
+#: A fault of all methods is planted in one of each kind of noise.
+FAULTS = {
+    name: fault
+    for name, fault in faults().items()
+    if not name.endswith(("noise x 0.8", "noise of another kind", "merged by 32 bits"))
+    or name.startswith(("basic,", "laplace,", "vote,", "bits,"))
+}
 VARIANTS = variants()
 ALPHA = 1e-6  # probability that one audit refutes a correct program
 
@@ -76,8 +82,7 @@ def test_released_sets_alone_refute_gross_faults():
     assert any(f.violated for f in findings)
 
 
-@pytest.mark.parametrize("direction", ["add", "remove"])
-def test_transcript_statistic_of_one_gaussian_is_its_exact_delta(direction):
+def test_transcript_statistic_of_one_gaussian_is_its_exact_delta():
     """An item far above the threshold: nothing but the Gaussian mechanism is left, whose delta is a closed form.
 
     The covariance is widened by its confidence bound, so the estimate lies between the deltas of sigma and of
@@ -86,33 +91,33 @@ def test_transcript_statistic_of_one_gaussian_is_its_exact_delta(direction):
     plan = plan_of("basic")
     sigma = plan.rounds[0].sigma
     case = Neighbours("far above", ((0,),) * 40, (0,))
-    result = audit(plan, trials=20_000, cases=(case,))
-    finding = next(f for f in result.findings if f.kind == "transcript" and f.direction == direction)
+    findings = audit(plan, trials=10_000, cases=(case,)).findings
+    estimates = [f.estimate for f in findings if f.kind == "transcript"]  # of both directions
     low, high = gaussian_delta(1.0, 1.02 * sigma), gaussian_delta(1.0, sigma)
     assert high == pytest.approx(0.025)
-    margin = 5.5 * np.sqrt(0.3 * high / 20_000)
-    assert low - margin < finding.estimate < high + margin
+    margin = 5.5 * np.sqrt(0.3 * high / 10_000)
+    assert [low - margin < estimate < high + margin for estimate in estimates] == [True, True]
     assert gaussian_delta(1.0, 0.9 * sigma) > high + margin  # noise too small by a tenth would show
 
 
-@pytest.mark.parametrize("direction", ["add", "remove"])
-def test_transcript_statistic_of_one_novel_item_is_its_integral(direction):
+def test_transcript_statistic_of_one_novel_item_is_its_integral():
     """Weight 1 against no weight: crossing counts 1, everything else (1 - e^(eps - L))+ of the Gaussian loss.
 
     Within 5.5 standard errors, and 2 % for the widened covariance (false alarm below 1e-7).
     """
     plan = plan_of("basic")
     sigma, rho = plan.rounds[0].sigma, plan.rounds[0].threshold
-    weight, sign = (1.0, 1.0) if direction == "add" else (0.0, -1.0)
-
-    def gain(noise: float) -> float:
-        return -np.expm1(min(0.0, 1.0 - (sign * noise + 0.5) / sigma**2)) * stats.norm.pdf(noise, scale=sigma)
-
-    crossing = stats.norm.sf(rho - weight, scale=sigma)
-    exact = crossing + integrate.quad(gain, -12 * sigma, rho - weight, limit=500)[0]
     result = audit(plan, trials=20_000, cases=(all_novel(1),))
-    finding = next(f for f in result.findings if f.kind == "transcript" and f.direction == direction)
-    assert abs(finding.estimate - exact) < 5.5 * np.sqrt(exact / 20_000) + 0.02 * exact
+    for direction, weight, sign in (("add", 1.0, 1.0), ("remove", 0.0, -1.0)):
+
+        def gain(noise: float, sign: float = sign) -> float:
+            loss = (sign * noise + 0.5) / sigma**2
+            return -np.expm1(min(0.0, 1.0 - loss)) * stats.norm.pdf(noise, scale=sigma)
+
+        crossing = stats.norm.sf(rho - weight, scale=sigma)
+        exact = crossing + integrate.quad(gain, -12 * sigma, rho - weight, limit=500)[0]
+        finding = next(f for f in result.findings if f.kind == "transcript" and f.direction == direction)
+        assert abs(finding.estimate - exact) < 5.5 * np.sqrt(exact / 20_000) + 0.02 * exact
 
 
 def test_noise_is_measured_not_believed():
@@ -144,7 +149,7 @@ def test_too_few_trials():
 def test_markdown_names_program_case_and_verdict():
     plan = plan_of("basic")
     good = audit(plan, trials=1_000, cases=(all_novel(2),))
-    bad = audit(plan, trials=4_000, cases=(all_novel(8),), subject=Subject(plan.program, keys=OneLabelKeys))
+    bad = audit(plan, trials=1_000, cases=(all_novel(8),), subject=Subject(plan.program, keys=OneLabelKeys))
     text = markdown([("basic", good)])
     assert text.splitlines()[2].startswith("| basic | ")
     assert text.endswith("| passes |")

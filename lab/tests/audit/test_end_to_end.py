@@ -147,24 +147,29 @@ def permissions_by_input_size(monkeypatch):
     wrapped(monkeypatch, OutputTarget, "commit", make)
 
 
-SIDE_CHANNELS = {
-    shards_by_input_size: "names of files differs",
-    ledger_with_input_size: "ledger.json differs",
-    input_size_in_a_file_name: "names of files differs",
-    input_size_on_the_terminal: "stdout differs",
-    failure_of_large_inputs: "exit code 2",
-    order_of_arrival: ".parquet differs",
-    folder_that_stays: "files stay behind",
-    permissions_by_input_size: ".parquet differs",
-}
+#: What each shows; those that show different things are planted together.
+SIDE_CHANNELS = [
+    {
+        ledger_with_input_size: "ledger.json differs",
+        input_size_in_a_file_name: "names of files differs",
+        input_size_on_the_terminal: "stdout differs",
+        order_of_arrival: ".parquet differs",
+        folder_that_stays: "files stay behind",
+    },
+    {shards_by_input_size: "names of files differs"},
+    {failure_of_large_inputs: "exit code 2"},
+    {permissions_by_input_size: ".parquet differs"},
+]
 
 
-@pytest.mark.parametrize("fault", SIDE_CHANNELS, ids=lambda fault: fault.__name__)
-def test_a_planted_side_channel_is_seen(fault, tmp_path, monkeypatch):
-    fault(monkeypatch)
+@pytest.mark.parametrize("faults", SIDE_CHANNELS)
+def test_a_planted_side_channel_is_seen(faults, tmp_path, monkeypatch):
+    for fault in faults:
+        fault(monkeypatch)
     result = audited(tmp_path, statistics=False, cases=telling_cases()[1:])
     assert not result.passed
-    assert any(SIDE_CHANNELS[fault] in leak for leak in result.leaks), result.leaks
+    for shows in faults.values():
+        assert any(shows in leak for leak in result.leaks), result.leaks
 
 
 def test_noise_that_does_not_depend_on_the_key_is_seen(tmp_path, monkeypatch):
