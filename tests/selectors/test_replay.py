@@ -62,7 +62,7 @@ def one_item_a_round(chosen):
 @functools.cache
 def without_i() -> list[int]:
     """Seeds of 240 under whose keys no sample of the first round has i; samples are the same for every method."""
-    chosen = one_item_a_round(program("dp-sips basic resampled"))
+    chosen = one_item_a_round(program("dp-sips resampled"))
     seen = {seed: watch(chosen, HOLDERS, key(seed)).rounds for seed in range(240)}
     return [seed for seed, rounds in seen.items() if b"i" not in rounds[min(rounds)].present]
 
@@ -149,7 +149,7 @@ def seen_on_random_pairs(chosen, novel: int) -> bool:
         (GlobalScore, "gsu2"),
         (RoundedUp, "basic"),
         (FewerStated, "basic"),
-        (FewerStated, "dp-sips gaussian resampled"),
+        (FewerStated, "dp-sips resampled"),
         (LighterStated, next(name for name in VARIANTS if name.startswith("bits"))),
     ],
 )

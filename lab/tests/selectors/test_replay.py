@@ -20,7 +20,7 @@ def test_planted_fault_is_seen(fault, cap, novel):
 
 def test_planted_keep_of_absent_items_is_seen():
     def is_seen(fault):
-        chosen = one_item_a_round(recast(program("mad2r gaussian resampled"), fault))
+        chosen = one_item_a_round(recast(program("mad2r resampled"), fault))
         return seen(chosen, without_i(), lambda seed: [("v", "i")], lambda seed: HOLDERS)
 
     assert is_seen(KeepAbsent)

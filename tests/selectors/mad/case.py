@@ -5,7 +5,6 @@ from __future__ import annotations
 from dpbeam.testing.replay import unfloored
 from tests.selectors.case import SelectorCase
 from tests.selectors.mad import reference
-from tests.selectors.multi_round import variants
 from tests.support.reference import Data, Trace
 
 # Fixed point loses up to one step of 2^-30 a user; the rerouting coefficients of MAD are rounded down to 2^-24,
@@ -13,8 +12,7 @@ from tests.support.reference import Data, Trace
 TOLERANCE = 4e-4
 _MAD = {"max_adaptive_degree": 6, "adaptive_excess": 0.1}
 # Users of two items are adaptive in the second round too; the first round finds few, the second has heavy items.
-_BIAS = {**_MAD, "min_bias": 0.75, "lower_confidence": 0.5}
-_SPLITS = {"basic": (0.1, 0.9), "gaussian": (0.03, 0.97)}
+_BIAS = {**_MAD, "min_bias": 0.75, "lower_confidence": 0.5, "budget_split": (0.03, 0.97)}
 
 
 def mad(data: Data, p) -> Trace:
@@ -59,8 +57,9 @@ CASES = [
         mad2r,
         TOLERANCE,
         {
-            **variants("mad2r", {a: {"budget_split": split, **_BIAS} for a, split in _SPLITS.items()}),
-            "mad2r of 2 users": {"budget_split": _SPLITS["gaussian"], **_BIAS, "min_users": 2},
+            "mad2r": {**_BIAS, "resample": False},
+            "mad2r resampled": _BIAS,
+            "mad2r of 2 users": {**_BIAS, "min_users": 2},
         },
         tight=(),
         epsilon=12.0,  # at which items are heavy in its second round too

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dpbeam.testing.replay import unfloored
 from tests.selectors.case import SelectorCase
-from tests.selectors.multi_round import variants
 from tests.selectors.uniform.reference import uniform_rounds
 from tests.support.reference import Data, Trace
 
@@ -25,7 +24,7 @@ def reference(data: Data, p, power: float = 0.5) -> Trace:
     )
 
 
-_SIPS = {**variants("dp-sips"), "dp-sips of 3 users": {"min_users": 3}}
+_SIPS = {"dp-sips": {"resample": False}, "dp-sips resampled": {}, "dp-sips of 3 users": {"min_users": 3}}
 CASES = [
     SelectorCase(
         "basic", reference, TOLERANCE, {"basic": {}, "basic of 3 users": {"min_users": 3}}, tight=("basic",)
