@@ -94,6 +94,17 @@ def test_one_item_per_user_gets_the_best_release_there_is():
     )
 
 
+@pytest.mark.parametrize(("epsilon", "novel"), [(1.0, 0.4), (1e-3, 0.35), (0.1, 0.499)])
+def test_a_large_novel_takes_one_step_to_its_mirror_image(epsilon, novel):
+    """Where exp(epsilon) p_1 would be beyond the middle: p_2 = 1 - p_1, and p_3 = 1. The definition, by differences."""
+    release = [number / ONE for number in pure_curve(epsilon, novel).law.cumulative]
+    distinct = sorted({round(p, 9) for p in release})
+    np.testing.assert_allclose(distinct, [0, novel, 1 - novel, 1], rtol=1e-8)
+    for p, q in itertools.pairwise(release):
+        assert q <= math.exp(epsilon) * p + novel * (1 + 1e-9)
+        assert 1 - p <= math.exp(epsilon) * (1 - q) + novel * (1 + 1e-9)
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     order=st.floats(1.5, 60.0),
