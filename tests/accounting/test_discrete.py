@@ -76,12 +76,13 @@ def test_gaussian_tails_are_below_the_continuous_ones_with_the_surcharge(sigma):
     reach = math.ceil(13 * sigma)
     law = gaussian_law(Fraction(sigma) ** 2, reach)
     exact, unshifted = 0, 0
-    for x in range(reach, -reach - 1, -1):
-        exact += law[x]
+    x = np.arange(reach, -reach - 1, -1)
+    shifted, continuous = (stats.norm.sf(at / sigma) * (1 + FLOAT) for at in (x - threshold_surcharge(), x))
+    for place, above, below in zip(x.tolist(), shifted, continuous):
+        exact += law[place]
         tail = Fraction(exact, 1 << PRECISION)
-        continuous = stats.norm.sf((x - threshold_surcharge()) / sigma)
-        assert tail <= Fraction(continuous * (1 + FLOAT)) + Fraction(VARIATION)
-        unshifted += tail > Fraction(stats.norm.sf(x / sigma) * (1 + FLOAT))
+        assert tail <= Fraction(above) + Fraction(VARIATION)
+        unshifted += tail > Fraction(below)
     assert unshifted > reach
 
 
@@ -94,11 +95,13 @@ def test_laplace_tails_are_below_the_continuous_ones_with_the_surcharge(scale):
         lambda x: mpmath.exp(-mpmath.mpf(abs(x) * b.denominator) / b.numerator), range(-reach, reach + 1)
     )
     exact, unshifted = 0, 0
-    for x in range(reach, -reach - 1, -1):
-        exact += law[x]
+    x = np.arange(reach, -reach - 1, -1)
+    shifted, continuous = (stats.laplace.sf(at / scale) * (1 + FLOAT) for at in (x - threshold_surcharge(), x))
+    for place, above, below in zip(x.tolist(), shifted, continuous):
+        exact += law[place]
         tail = Fraction(exact, 1 << PRECISION)
-        assert tail <= Fraction(stats.laplace.sf((x - threshold_surcharge()) / scale) * (1 + FLOAT))
-        unshifted += tail > Fraction(stats.laplace.sf(x / scale) * (1 + FLOAT))
+        assert tail <= Fraction(above)
+        unshifted += tail > Fraction(below)
     assert unshifted > reach // 2
 
 

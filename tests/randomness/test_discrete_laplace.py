@@ -45,7 +45,7 @@ def realised(scale: Fraction) -> dict[int, int]:
     return law
 
 
-@pytest.mark.parametrize("scale", [1.0, 2.7, 9.5, 60.25])
+@pytest.mark.parametrize("scale", [1.0, 2.7, 20.25])
 def test_full_convolution(scale):
     scale = Fraction(scale)
     law = realised(scale)
