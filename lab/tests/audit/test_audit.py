@@ -67,8 +67,15 @@ def test_planted_fault_is_refuted(name):
     ),
 )
 def test_the_same_inputs_do_not_refute_the_correct_program(name):
-    """False alarm 1e-6 for each plan and inputs, of which several faults have the same."""
-    made = [FAULTS[fault]() for fault in FAULTS if fault.startswith(f"{name},")]
+    """False alarm 1e-6 for each plan and inputs, of which several faults have the same.
+
+    Noise of another kind shows at the worst cases of a variant, which the first test audits.
+    """
+    made = [
+        FAULTS[fault]()
+        for fault in FAULTS
+        if fault.startswith(f"{name},") and not fault.endswith("noise of another kind")
+    ]
     for fault in {repr((fault.plan.config, fault.cases)): fault for fault in made}.values():
         result = audit(fault.plan, trials=1_000, cases=fault.cases, alpha=ALPHA)
         assert result.passed, markdown([(name, result)])
