@@ -96,7 +96,9 @@ def test_laplace_tails_are_below_the_continuous_ones_with_the_surcharge(scale):
     )
     exact, unshifted = 0, 0
     x = np.arange(reach, -reach - 1, -1)
-    shifted, continuous = (stats.laplace.sf(at / scale) * (1 + FLOAT) for at in (x - threshold_surcharge(), x))
+    shifted, continuous = (
+        stats.laplace.sf(at / scale) * (1 + FLOAT) for at in (x - threshold_surcharge(), x)
+    )
     for place, above, below in zip(x.tolist(), shifted, continuous):
         exact += law[place]
         tail = Fraction(exact, 1 << PRECISION)
