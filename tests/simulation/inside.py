@@ -28,6 +28,7 @@ from dpbeam.cli import main
 from dpbeam.engine.beam import shard_stages
 from dpbeam.jobs import job, running
 from dpbeam.kernels.relays import Relays
+from dpbeam.packing import transforms as packing
 from dpbeam.randomness import RunKey
 from dpbeam.selection.sizes import Sizes
 from dpbeam.storage import elsewhere, lease, processes
@@ -118,6 +119,7 @@ class Inside:
         blocks, shards, how = shape
         sizes = (WithRelays if how == "relays" else Sizes)(blocks, shards, one_step=how == "one step")
         job.choose_sizes = lambda *_, **__: sizes
+        packing.packing_sizes = lambda *_: packing.PackingSizes(blocks, how == "one step")
         noise = shard_stages.add_noise
         shard_stages.add_noise = lambda *arguments: self._drawn(noise, *arguments)
         store.world = self.ask

@@ -8,6 +8,7 @@ import functools
 import importlib
 import io
 import itertools
+import json
 import os
 import pathlib
 import random
@@ -21,6 +22,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow.parquet as pq
+
 import dpbeam
 from dpbeam.cli import main
 from tests.simulation import inside, runner, world
@@ -28,14 +31,19 @@ from tests.simulation.world import Fault, Process, Violation, World
 from tests.support import quick_beam
 from tests.support.kill_at import in_child
 
-Pairs = list[tuple[str, str]]
+Columns = dict[str, list[Any]]
 #: What is released: rows with the names of their columns.
 Rows = frozenset[tuple[tuple[str, str | float], ...]]
 _BUDGET = {"epsilon": 8.0, "delta": 1e-4}
 #: What of a file nobody else may read: parts of the names of users, and of items that are one user's alone.
 _PRIVATE = (b"user-", b"rare-")
-_SHARD = re.compile(r"(out/x(?:-\d)?)-\d{5}-of-(\d{5})\.csv$")
-_STAGED = re.compile(r"/shard-\d{5}-of-\d{5}\.csv$")
+#: A store has no files of one owner alone: the shares are told by their name.
+_PRIVATE_ON_STORE = tuple(
+    f"s3://bucket/{start}" for start in ("private/", "kept/", "out/x.not_for_publication-")
+)
+#: Of a packing, whose shares are for each agent alone, the prices are the output that others read, in one file.
+_SHARD = re.compile(r"(out/x(?:-\d)?)(?:(?:\.not_for_publication)?-\d{5}-of-(\d{5})\.csv|\.prices\.parquet)$")
+_STAGED = re.compile(r"/(?:shard-\d{5}-of-\d{5}\.csv|extra-prices\.parquet)$")
 _LEDGER = "out/x.ledger.json"
 _RELEASE = ["--budget=b.db", "--dataset=logs", "--release_id=night"]
 _MOST = 6  # attempts at a command
@@ -43,23 +51,34 @@ _NIGHTS = 2
 _ERASED = ["user-0", "user-12", "user-20"]
 
 
+_SUPPLIES = {"beds": 15, "hours": 12}
+_PACKING: dict[str, Any] = {"alpha": 0.5, "start_rounds": 2, "max_rounds": 4}
+
+
 @dataclass(frozen=True)
 class Command:
     """A command that is simulated.
 
     Attributes:
-      flags: its name and its own flags; expected: what it releases of pairs, in memory.
+      flags: its name and its own flags; expected: what it releases of its input, in memory.
+      read: flags of its input; columns: the input, of a version.
     """
 
     flags: tuple[str, ...]
     expected: Callable[[Any], Any]
+    read: tuple[str, ...] = ("--input=pairs.csv", "--user_column=u", "--item_column=i")
+    columns: Callable[[int], Columns] = lambda version: pairs_of(version)
+
+
+def _in_memory(release: Callable[..., Any], **settings: Any) -> Callable[[Any], Any]:
+    return functools.partial(release, user="u", item="i", **settings, **_BUDGET)
 
 
 def _select(method: str, *flags: str, **settings: Any) -> Command:
     named = [f"--set={name}={value}" for name, value in settings.items()]
     return Command(
         ("select", f"--method={method}", "--noisy_weights", *named, *flags),
-        functools.partial(dpbeam.select, method=method, noisy_weights=True, **settings, **_BUDGET),
+        _in_memory(dpbeam.select, method=method, noisy_weights=True, **settings),
     )
 
 
@@ -67,20 +86,23 @@ COMMANDS = {
     "basic": _select("basic"),
     "gsu": _select("gsu", rounds=2),
     "mad": _select("mad"),
-    "bits": Command(("select", "--method=bits"), functools.partial(dpbeam.select, method="bits", **_BUDGET)),
+    "bits": Command(("select", "--method=bits"), _in_memory(dpbeam.select, method="bits")),
     "vote": _select("vote"),
-    "top-k": Command(
-        ("top-k", "--k=3", "--noisy_counts"),
-        functools.partial(dpbeam.top_k, k=3, noisy_counts=True, **_BUDGET),
-    ),
-    "hitting-set": Command(("hitting-set", "--k=2"), functools.partial(dpbeam.hitting_set, k=2, **_BUDGET)),
+    "top-k": Command(("top-k", "--k=3", "--noisy_counts"), _in_memory(dpbeam.top_k, k=3, noisy_counts=True)),
+    "hitting-set": Command(("hitting-set", "--k=2"), _in_memory(dpbeam.hitting_set, k=2)),
     "count": Command(
         ("count", "--domain=list.txt"),
-        functools.partial(dpbeam.count, domain=[f"c{item}" for item in range(12)], **_BUDGET),
+        _in_memory(dpbeam.count, domain=[f"c{item}" for item in range(12)]),
     ),
     "overwrite": _select("basic", "--overwrite"),
     "series": Command(("series",), dpbeam.Series),  # played by `Nights`
     "jobs": _select("dp-sips", "--checkpoint=kept", "--passes_per_job=1"),
+    "pack": Command(
+        ("pack", *(f"--{name}={value}" for name, value in _PACKING.items())),
+        functools.partial(dpbeam.pack, supplies=_SUPPLIES, allow_small_supply=True, **_PACKING, **_BUDGET),
+        ("--agents=pairs.csv", "--supplies=supplies.json", "--allow_small_supply"),
+        lambda version: agents_of(version),
+    ),
 }
 
 
@@ -138,14 +160,26 @@ _ON_DISK = (*_ANYWHERE, world.KILL, world.POWER, world.POWER, world.FULL, world.
 _ON_STORE = (*_ANYWHERE, world.BUSY, world.LOST_ANSWER, world.LOST_ANSWER)
 
 
-def pairs_of(version: int) -> Pairs:
+def pairs_of(version: int) -> Columns:
     """The input: items that many hold, some that a few do, and one of each user's own.
 
     In each version the same users hold as many, but others: no number of rows tells one from another.
     """
     held = [(n, f"c{(item + version) % 9}") for n in range(40) for item in range(9) if n % (item + 1) == 0]
     own = [(n, f"rare-{n}-{version}") for n in range(0, 40, 3)]
-    return [(f"user-{n}", item) for n, item in held + own]
+    users, items = zip(*held, *own)
+    return {"u": [f"user-{n}" for n in users], "i": list(items)}
+
+
+def agents_of(version: int) -> Columns:
+    """The input of a packing: the same agents in each version, with other values and demands."""
+    agents = range(40)
+    return {
+        "agent": [f"user-{n}" for n in agents],
+        "value": [(7 * n + 3 * version) % 11 / 10 for n in agents],
+        "beds": [float((n + version) % 3 > 0) for n in agents],
+        "hours": [(5 * n + version) % 9 / 8 for n in agents],
+    }
 
 
 @dataclass
@@ -168,7 +202,7 @@ class Oracle:
     before: set[bytes] = field(default_factory=set)
     window: bool = False
     inputs: frozenset[str] = frozenset(
-        ["pairs.csv", "pairs.tmp", "list.txt", "users.txt", "b.db", "b.db-journal"]
+        ["pairs.csv", "pairs.tmp", "list.txt", "users.txt", "supplies.json", "b.db", "b.db-journal"]
     )
 
     def begin_anew(self) -> None:
@@ -212,7 +246,7 @@ class Oracle:
     def _readable(self) -> Iterator[tuple[str, Any, Callable[[], bytes]]]:
         assert self.of is not None
         for name, (version, data) in self.of.objects.objects.items():
-            if not name.startswith(("s3://bucket/private/", "s3://bucket/kept/")):
+            if not name.startswith(_PRIVATE_ON_STORE):
                 yield name, version, lambda data=data: data
         folders = ["."]
         while folders:
@@ -231,7 +265,7 @@ class Oracle:
     def _check_whole(self, ledger: str) -> None:
         """It is the mark of an output that is complete; that of a window comes before any night."""
         found = [match for path in self.stamps if (match := _SHARD.search(path))]
-        numbers = [int(match[2]) for match in found if ledger.endswith(f"{match[1]}.ledger.json")]
+        numbers = [int(match[2] or 1) for match in found if ledger.endswith(f"{match[1]}.ledger.json")]
         if len(set(numbers)) > 1 or len(numbers) != (numbers[0] if numbers else self.window):
             raise Violation(f"{ledger} is there before all shards are")
 
@@ -255,8 +289,11 @@ def entries() -> list[str]:
 
 
 def parsed(shards: dict[str, bytes]) -> Rows:
-    rows = []
-    for data in shards.values():
+    rows: list[Any] = []
+    for path, data in shards.items():
+        if path.endswith(".parquet"):
+            rows += rows_of(pq.read_table(io.BytesIO(data)))
+            continue
         for row in csv.DictReader(io.StringIO(data.decode())):
             rows.append(tuple(sorted((name, _number(value)) for name, value in row.items())))
     return frozenset(rows)
@@ -315,6 +352,7 @@ class Play:
 
     def _prepare(self) -> None:
         self._write(0)
+        pathlib.Path("supplies.json").write_text(json.dumps(_SUPPLIES))
         pathlib.Path("list.txt").write_text("".join(f"c{item}\n" for item in range(12)))
         pathlib.Path("users.txt").write_text("".join(f"{user}\n" for user in _ERASED))
         for folder in ("private", "kept", "out"):
@@ -323,7 +361,8 @@ class Play:
         shutil.copy(_account(), "b.db")
 
     def _write(self, version: int) -> None:
-        lines = ["u,i", *map(",".join, pairs_of(version))]
+        columns = COMMANDS[self.story.command].columns(version)
+        lines = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values()))]
         pathlib.Path("pairs.tmp").write_text("\n".join(lines) + "\n")
         os.rename("pairs.tmp", "pairs.csv")
 
@@ -336,7 +375,7 @@ class Play:
         budget = [f"--{name}={value}" for name, value in _BUDGET.items()]
         places = [f"--output={self._base}out/x", f"--temp_location={self._base}private"]
         flags = [f"--checkpoint={self._base}kept" if f == "--checkpoint=kept" else f for f in flags]
-        read = ["--input=pairs.csv", "--user_column=u", "--item_column=i", "--output_format=csv", "--quiet"]
+        read = [*COMMANDS[self.story.command].read, "--output_format=csv", "--quiet"]
         return [first, *flags, *budget, *read, *places, *_RELEASE, *inside.RUNNER]
 
     def _play(self) -> None:
@@ -503,7 +542,7 @@ class Nights(Play):
         for night in self._versions:
             self._night, self._version = night, 0
             self._write(0)
-            read = ["--input=pairs.csv", "--user_column=u", "--item_column=i"]
+            read = COMMANDS["series"].read
             engine = [*inside.RUNNER, "--num_shards=2", f"--temp_location={self._base}private"]
             engine = engine if self.story.shape[2] != "one step" else []
             yield ["series", "run", *folder, f"--night={self._night}", *read, *engine]
@@ -552,8 +591,7 @@ def nights(key: bytes, versions: tuple[int, ...]) -> list[Rows]:
     with inside.with_key(key):
         series = dpbeam.Series(nights=_NIGHTS, noisy_counts=True, user="u", item="i", **_BUDGET)
     for night, version in enumerate(versions, 1):
-        users, items = zip(*pairs_of(version + 3 * night))
-        made.append(rows_of(series.run({"u": list(users), "i": list(items)}).table))
+        made.append(rows_of(series.run(pairs_of(version + 3 * night)).table))
         if night == 1:
             series.erase(_ERASED)
     return made
@@ -585,10 +623,10 @@ def _account() -> str:
 
 def expected(command: str, version: int, key: bytes) -> Rows:
     """What a command releases of an input under a key, in memory."""
-    users, items = zip(*pairs_of(version))
     with inside.with_key(key):
-        table = COMMANDS[command].expected({"u": list(users), "i": list(items)}, user="u", item="i").table
-    return rows_of(table)
+        result = COMMANDS[command].expected(COMMANDS[command].columns(version))
+    prices = [rows_of(result.prices.to_table())] if command == "pack" else []
+    return rows_of(result.table).union(*prices)
 
 
 def rows_of(table: Any) -> Rows:

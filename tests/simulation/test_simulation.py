@@ -43,4 +43,5 @@ def test_every_kind_of_release_is_simulated():
         "hitting-set",
         "count",
         "series",
+        "pack",
     }
