@@ -3,6 +3,7 @@
 import dataclasses
 import datetime
 import decimal
+import itertools
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -79,8 +80,8 @@ ELEMENTS = {
 }
 KINDS: dict[str, tuple[type, dict[str, Any]]] = {
     "select": (dpbeam.SelectPartitions, {"method": "basic", "noisy_weights": True}),
-    "top-k": (dpbeam.TopKItems, {"k": 2, "noisy_counts": True}),
-    "hitting-set": (dpbeam.HittingSet, {"k": 2}),
+    "top-k": (dpbeam.TopKItems, {"k": 2, "domain": LISTED, "noisy_counts": True}),
+    "hitting-set": (dpbeam.HittingSet, {"k": 2, "domain": LISTED}),
     "count": (dpbeam.CountItems, {"domain": LISTED}),
 }
 
@@ -108,7 +109,7 @@ def wanted(tmp_path_factory):
     return rows
 
 
-@pytest.mark.parametrize("name", ELEMENTS)
+@pytest.mark.parametrize("name", [name for name in ELEMENTS if name != "tuples"])
 def test_every_kind_of_element_gives_the_same_rows(name, wanted, tmp_path):
     """Of one kind of release, as all read elements by the same code; of all kinds where fields are nested in rows."""
     kinds = KINDS if name == "nested rows" else ("count",)
@@ -131,8 +132,9 @@ TYPES: dict[str, tuple[Callable[[int], Any], Any, Any]] = {
 USERS = 60
 
 
-@pytest.mark.parametrize("shape", ["tuples", "rows", "batches"])
-@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize(
+    ("name", "shape"), [("int", "tuples"), *itertools.product(TYPES, ("rows", "batches"))]
+)
 def test_every_type_of_user_and_item(name, shape, tmp_path):
     """60 users hold value 0, by almost exact counts: users of a type are told apart, and items are its strings."""
     value, hint, written = TYPES[name]
@@ -171,46 +173,28 @@ def test_items_of_several_fields(batches, tmp_path):
     assert [abs(row.noisy_count - users) <= 1 for row, users in zip(released, (USERS, 0))] == [True, True]
 
 
-def released(kind, tmp_path, elements, **more):
-    transform, settings = KINDS[kind]
-    made = transform(**BUDGET, **{**settings, **more}, run_folder=str(tmp_path))
-    return sorted(outcome(lambda pipeline: kept(pipeline | beam.Create(elements) | made)))
-
-
-@pytest.mark.parametrize("argument", ["public_items", "known"])
-@pytest.mark.parametrize("counts", [True, False])
+@pytest.mark.parametrize(("argument", "counts"), [("public_items", False), ("known", True)])
 def test_a_list_beside_a_selection_may_be_a_pcollection(argument, counts, tmp_path):
-    more = {"noisy_weights": False, "noisy_counts": counts, "item": "what"}
-    wanted = released("select", tmp_path, PAIRS, **more, **{argument: LISTED})
-    assert {row.what for row in wanted} >= set(LISTED)
-
-    def build(pipeline):
-        listed = pipeline | "List" >> beam.Create(LISTED)
-        made = dpbeam.SelectPartitions(
-            **BUDGET,
-            method="basic",
-            noisy_counts=counts,
-            item="what",
-            run_folder=str(tmp_path),
-            **{argument: listed},
-        )
+    def build(pipeline, listed=LISTED):
+        settings = {"noisy_counts": counts, "item": "what", argument: listed}
+        made = dpbeam.SelectPartitions(**BUDGET, method="basic", run_folder=str(tmp_path), **settings)
         return kept(pipeline | beam.Create(PAIRS) | made)
 
-    assert sorted(outcome(build)) == wanted
+    wanted = sorted(outcome(build))
+    assert {row.what for row in wanted} >= set(LISTED)
+    assert sorted(outcome(lambda p: build(p, p | "List" >> beam.Create(LISTED)))) == wanted
 
 
 @pytest.mark.parametrize("kind", ["top-k", "hitting-set", "count"])
-def test_a_domain_may_be_a_pcollection(kind, tmp_path):
-    wanted = released(kind, tmp_path, PAIRS, item="what", domain=LISTED)
+def test_a_domain_may_be_a_pcollection(kind, wanted, tmp_path):
     transform, settings = KINDS[kind]
 
     def build(pipeline):
         listed = pipeline | "List" >> beam.Create(LISTED)
-        more = {**settings, "domain": listed}
-        made = transform(**BUDGET, **more, item="what", run_folder=str(tmp_path))
+        made = transform(**BUDGET, **{**settings, "domain": listed}, item="what", run_folder=str(tmp_path))
         return kept(pipeline | beam.Create(PAIRS) | made)
 
-    assert sorted(outcome(build)) == wanted
+    assert sorted((kind, *row) for row in outcome(build)) == [row for row in wanted if row[0] == kind]
 
 
 def test_also_in_a_folder_that_the_caller_holds(tmp_path):
