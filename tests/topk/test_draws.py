@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpbeam.randomness import RunKey, gumbel
+from dpbeam.randomness import RunKey, gumbel, prf_bits
 from dpbeam.topk.draws import Draws, draw_sequence, draw_untaken
 
 KEY = RunKey.insecure_fixed("draws")
@@ -28,6 +28,14 @@ def test_blocks_never_repeat_within_a_stream():
     draws = Draws(KEY, "a")
     bits = np.concatenate([draws.bits(1000), draws.bits(1), draws.bits(1000)])
     assert len(np.unique(bits, axis=0)) == 2001
+
+
+def test_another_version_gives_the_same_stream():
+    """A retry may run in a newer version: block n is always that of the pair (n, 0)."""
+    draws = Draws(KEY, "a")
+    numbered = np.array([[n, 0] for n in range(5)], np.uint64)
+    bits = np.concatenate([draws.bits(2), draws.bits(3)])
+    np.testing.assert_array_equal(bits, prf_bits(KEY.derive("a"), numbered))
 
 
 def test_choice_follows_its_weights():
