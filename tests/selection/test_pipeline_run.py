@@ -215,8 +215,9 @@ class TestDeadJobs:
         assert released(charged(tmp_path))
         assert entries(store) == ["reserve", "takeover", "publish", "commit"]
 
-    @pytest.mark.parametrize("step", ["write", "commit", "remove_run"])
-    @pytest.mark.parametrize("sizes", [{}, {"num_shards": 2}])
+    @pytest.mark.parametrize(
+        ("step", "sizes"), [("write", {"num_shards": 2}), ("commit", {}), ("remove_run", {"num_shards": 2})]
+    )
     def test_when_some_has_left(self, step, sizes, tmp_path, store, monkeypatch):
         """What leaves again is the same, with the same noise; it is paid once, and the ledger is written once."""
         arguments = {**sizes, "ledger": str(tmp_path / "a.json")}
