@@ -225,7 +225,7 @@ def emit(text: str) -> None:
 
 def tell(text: str) -> None:
     """Print a message; whatever is wrong with stdout is a warning at most."""
-    error = None if sys.stdout is None else _put("\n".join(map(visible, text.split("\n"))))
+    error = _put("\n".join(map(visible, text.split("\n"))))
     if error is not None and not isinstance(error, BrokenPipeError):
         warn(f"cannot write to standard output: {error.strerror}")
 

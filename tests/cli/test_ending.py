@@ -1,5 +1,6 @@
 """How a command ends: exit codes when printing fails, warnings, the summary, results for programs, completion."""
 
+import contextlib
 import json
 import os
 import re
@@ -45,9 +46,19 @@ class TestPrinting:
         assert warning == "dpbeam select: warning: cannot write to standard output: No space left on device"
         assert len(os.listdir(tmp_path / "out")) == 2
 
-    def test_nowhere_to_print(self, pairs, tmp_path):
-        done = shell('"$@" >&- 2>/dev/full', *job(pairs, tmp_path))
-        assert done.returncode == 0 and len(os.listdir(tmp_path / "out")) == 2
+    def test_no_standard_output(self, pairs, tmp_path):
+        done = shell('"$@" >&-', *job(pairs, tmp_path))
+        assert done.returncode == 0 and without_progress(done.stderr) == ""
+        assert len(os.listdir(tmp_path / "out")) == 2
+
+    def test_errors_that_nobody_can_read(self, pairs, tmp_path, monkeypatch):
+        with open("/dev/full", "w", buffering=1) as full:
+            monkeypatch.setattr("sys.stderr", full)
+            assert main(job(pairs, tmp_path)) == 0
+            monkeypatch.undo()
+            with contextlib.suppress(OSError):
+                full.close()
+        assert len(os.listdir(tmp_path / "out")) == 2
 
     @pytest.mark.parametrize("arguments", [[*PLAN, "--json"], ["select", "--help"]])
     def test_a_reader_may_leave(self, arguments):
