@@ -288,8 +288,8 @@ def test_a_name_that_is_none_of_an_object(store):
 def test_a_server_that_is_dead_or_silent(store, monkeypatch):
     """One error after a time that is bounded, and no file where none may be."""
     _, _, place = store
-    monkeypatch.setattr(cloud, "PATIENCE", 0.5)
-    monkeypatch.setattr(cloud, "ANSWER", 0.3)
+    monkeypatch.setattr(cloud, "PATIENCE", 0.2)
+    monkeypatch.setattr(cloud, "ANSWER", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent, socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         for server in (silent, free):
