@@ -17,22 +17,12 @@ from tests.support.instances import random_pairs
 UNEVEN = Schedule((1, 2, 2, 2, 3, 4), (0.1, 0.1, 0.1, 0.1, 0.2, 0.4), (0.1, 0.1, 0.1, 0.1, 0.1, 0.5))
 
 
-@pytest.mark.parametrize("seed", range(3))
+CUT = {"preset": None, "schedule": UNEVEN, "max_items_per_user": 5}
+SAVED = {**CUT, "saved_norm": 2.5, "rise": 2.0, "cap": 0.8}
+
+
 @pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"preset": "early"},
-        {"preset": None, "schedule": UNEVEN, "max_items_per_user": 5},
-        {
-            "preset": None,
-            "schedule": UNEVEN,
-            "max_items_per_user": 5,
-            "saved_norm": 2.5,
-            "rise": 2.0,
-            "cap": 0.8,
-        },
-    ],
+    ("seed", "settings"), [(0, {}), (1, {"preset": "early"}), (2, CUT), (0, SAVED), (1, SAVED)]
 )
 def test_nights_equal_the_reference(seed, settings):
     plan, keys = plan_of(**settings), keys_of(seed)

@@ -318,7 +318,7 @@ def test_an_empty_domain_ranks_nothing():
     assert ranked(plan_topk(config(epsilon=0.5, delta=1e-9)), []) == []
 
 
-@pytest.mark.parametrize("k,share", [(1, 0.5), (100, 0.5), (200, 0.56), (400, 0.62), (1600, 0.7)])
+@pytest.mark.parametrize("k,share", [(1, 0.5), (400, 0.62), (1600, 0.7)])
 def test_the_selections_share_follows_k(k, share):
     asked = TopKConfig(1.0, 1e-5, k, mechanism="gauss-rank")
     assert plan_topk(asked).config.selector_share == pytest.approx(share)

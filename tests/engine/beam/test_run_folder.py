@@ -64,9 +64,8 @@ def drawn(monkeypatch):
 
 
 class TestExecutions:
-    @pytest.mark.parametrize("sizes", [{}, {"num_blocks": 2, "num_shards": 3}])
-    def test_nothing_is_made_before_the_first_stage_and_nothing_stays(self, sizes, tmp_path, drawn):
-        pipeline = pipeline_in(tmp_path, select(**sizes))
+    def test_nothing_is_made_before_the_first_stage_and_nothing_stays(self, tmp_path, drawn):
+        pipeline = pipeline_in(tmp_path, select(num_blocks=2, num_shards=3))
         assert os.listdir(tmp_path) == drawn == []
         pipeline.run().wait_until_finish()
         assert os.listdir(tmp_path) == [] and len(drawn) == 1
@@ -101,13 +100,12 @@ class TestExecutions:
         assert len(outcome(lambda p: kept(p | beam.Create(PAIRS) | top))) == 2
         assert os.listdir(tmp_path) == []
 
-    @pytest.mark.slow
-    def test_workers_in_processes_of_their_own(self, tmp_path):
-        """The key is drawn there, and the folder names no process: it may outlive each of them."""
+    def test_a_worker_in_a_process_of_its_own(self, tmp_path):
+        """The key is drawn there, and the folder names no process: it may outlive it."""
         script = tmp_path / "job.py"
         script.write_text(
             "import apache_beam as beam, tests.engine.beam.test_run_folder as t\n"
-            f"t.pipeline_in({str(tmp_path / 'temp')!r}, t.select(num_shards=2), '--direct_num_workers=2',"
+            f"t.pipeline_in({str(tmp_path / 'temp')!r}, t.select(num_shards=2), '--direct_num_workers=1',"
             " '--direct_running_mode=multi_processing').run().wait_until_finish()\n"
         )
         (tmp_path / "temp").mkdir()
