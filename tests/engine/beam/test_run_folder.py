@@ -100,12 +100,13 @@ class TestExecutions:
         assert len(outcome(lambda p: kept(p | beam.Create(PAIRS) | top))) == 2
         assert os.listdir(tmp_path) == []
 
-    def test_a_worker_in_a_process_of_its_own(self, tmp_path):
-        """The key is drawn there, and the folder names no process: it may outlive it."""
+    @pytest.mark.slow
+    def test_workers_in_processes_of_their_own(self, tmp_path):
+        """The key is drawn there, and the folder names no process: it may outlive each of them."""
         script = tmp_path / "job.py"
         script.write_text(
             "import apache_beam as beam, tests.engine.beam.test_run_folder as t\n"
-            f"t.pipeline_in({str(tmp_path / 'temp')!r}, t.select(num_shards=2), '--direct_num_workers=1',"
+            f"t.pipeline_in({str(tmp_path / 'temp')!r}, t.select(num_shards=2), '--direct_num_workers=2',"
             " '--direct_running_mode=multi_processing').run().wait_until_finish()\n"
         )
         (tmp_path / "temp").mkdir()
