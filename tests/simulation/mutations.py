@@ -57,6 +57,10 @@ def _new_charge(
     return charged.Draft("reserve", release, details, ledger)
 
 
+def _publish(account: Any, release: str, attempt: int, said: Any, ledger: str) -> Any:
+    return charged.Draft("publish", release, {"output": dict(said)}, ledger)
+
+
 def _open_folder(self: Any, path: str, *, private: bool = False) -> None:
     os.makedirs(path, exist_ok=not private)
 
@@ -113,8 +117,12 @@ MUTATIONS: dict[str, tuple[str, list[tuple[Any, str, Any]]]] = {
         [(charged.Account, "reserve", _new_charge)],
     ),
     "two at once": (
-        "a run takes over from one that lives",
-        [(charged, "lives", lambda holder: False), (output, "hold", lambda prefix: contextlib.nullcontext())],
+        "a run takes over from one that lives, and the account lets both publish",
+        [
+            (charged, "lives", lambda holder: False),
+            (output, "hold", lambda prefix: contextlib.nullcontext()),
+            (charged.Account, "publish", _publish),
+        ],
     ),
     "two nights at once": (
         "nobody is alone with a series, and a state replaces another of its number",
