@@ -327,7 +327,7 @@ def chained(name):
 
 
 @pytest.mark.parametrize(
-    "name, trips_per_job", [*zip(PROGRAMS, (1, 32)), *((name, 3) for name in ("dp-sips", "gsu", "vote"))]
+    "name, trips_per_job", [*zip(PROGRAMS, (1, 32)), *((name, 3) for name in selectors())]
 )
 def test_a_chain_of_jobs_gives_the_same_result(name, trips_per_job, tmp_path, monkeypatch):
     """And binds blocks and draws: as many places as there are blocks, and shards and hubs with noise."""
