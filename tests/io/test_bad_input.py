@@ -4,7 +4,6 @@ import csv
 import json
 import os
 import re
-import sys
 import uuid
 from base64 import b64encode
 from collections import Counter
@@ -29,9 +28,9 @@ from dpbeam.io.rows import Counts
 from dpbeam.io.sources import preflight
 from dpbeam.io.spec import InputSpec
 from dpbeam.kernels.canonical import Kinds
-from tests.support.forks import in_fork
 from tests.support.input import pairs_spec
 from tests.support.input import read as read_all
+from tests.support.kill_at import in_child
 
 SECRET = "secret-value"
 CONVERT = "convert the file if it has another encoding, as iconv -f CP1252 -t UTF-8 does"
@@ -163,20 +162,13 @@ def test_encrypted_parquet(tmp_path, columns, footer, named, capfd):
         writer.write_table(table)
     item, layout = ("items", "grouped") if "items" in "".join(columns) else ("item", "pairs")
     flags = [f"--item_column={item}", f"--input_layout={layout}", "--epsilon=1", "--delta=1e-6"]
-    command = [
-        "select",
-        f"--input={path}",
-        *flags,
-        "--user_column=user",
-        f"--output={tmp_path}/out",
-        "--quiet",
-    ]
-    ended = in_fork(lambda: sys.exit(main(command)))
+    command = ["select", f"--input={path}", *flags, "--user_column=user", "--quiet"]
+    code = in_child(lambda: main([*command, f"--output={tmp_path}/out"]))
     if named is None:
-        assert ended == "SystemExit: 0"
+        assert code == 0
         return
-    assert (ended, capfd.readouterr().err) == (
-        "SystemExit: 2",
+    assert (code, capfd.readouterr().err) == (
+        2,
         f"dpbeam select: error: {path}: {named}encrypted Parquet is not read; write the file anew without encryption\n",
     )
 

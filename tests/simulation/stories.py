@@ -51,6 +51,28 @@ _NIGHTS = 2
 _ERASED = ["user-0", "user-12", "user-20"]
 
 
+def pairs_of(version: int) -> Columns:
+    """The input: items that many hold, some that a few do, and one of each user's own.
+
+    In each version the same users hold as many, but others: no number of rows tells one from another.
+    """
+    held = [(n, f"c{(item + version) % 9}") for n in range(40) for item in range(9) if n % (item + 1) == 0]
+    own = [(n, f"rare-{n}-{version}") for n in range(0, 40, 3)]
+    users, items = zip(*held, *own)
+    return {"u": [f"user-{n}" for n in users], "i": list(items)}
+
+
+def agents_of(version: int) -> Columns:
+    """The input of a packing: the same agents in each version, with other values and demands."""
+    agents = range(40)
+    return {
+        "agent": [f"user-{n}" for n in agents],
+        "value": [(7 * n + 3 * version) % 11 / 10 for n in agents],
+        "beds": [float((n + version) % 3 > 0) for n in agents],
+        "hours": [(5 * n + version) % 9 / 8 for n in agents],
+    }
+
+
 _SUPPLIES = {"beds": 15, "hours": 12}
 _PACKING: dict[str, Any] = {"alpha": 0.5, "start_rounds": 2, "max_rounds": 4}
 
@@ -67,11 +89,17 @@ class Command:
     flags: tuple[str, ...]
     expected: Callable[[Any], Any]
     read: tuple[str, ...] = ("--input=pairs.csv", "--user_column=u", "--item_column=i")
-    columns: Callable[[int], Columns] = lambda version: pairs_of(version)
+    columns: Callable[[int], Columns] = pairs_of
 
 
-def _in_memory(release: Callable[..., Any], **settings: Any) -> Callable[[Any], Any]:
-    return functools.partial(release, user="u", item="i", **settings, **_BUDGET)
+def _in_memory(release: Callable[..., Any], **settings: Any) -> Callable[[Columns], Rows]:
+    return lambda columns: rows_of(release(columns, user="u", item="i", **settings, **_BUDGET).table)
+
+
+def _packed(agents: Columns) -> Rows:
+    """Shares and prices."""
+    result = dpbeam.pack(agents, supplies=_SUPPLIES, allow_small_supply=True, **_PACKING, **_BUDGET)
+    return rows_of(result.table) | rows_of(result.prices.to_table())
 
 
 def _select(method: str, *flags: str, **settings: Any) -> Command:
@@ -99,9 +127,9 @@ COMMANDS = {
     "jobs": _select("dp-sips", "--checkpoint=kept", "--passes_per_job=1"),
     "pack": Command(
         ("pack", *(f"--{name}={value}" for name, value in _PACKING.items())),
-        functools.partial(dpbeam.pack, supplies=_SUPPLIES, allow_small_supply=True, **_PACKING, **_BUDGET),
+        _packed,
         ("--agents=pairs.csv", "--supplies=supplies.json", "--allow_small_supply"),
-        lambda version: agents_of(version),
+        agents_of,
     ),
 }
 
@@ -158,28 +186,6 @@ _OF_TASKS = (runner.TWICE, runner.SPECULATE, runner.LOST, *[runner.AGAIN] * 2, r
 _ANYWHERE = (world.KILL, world.KILL, world.PAUSE, world.JUMP, world.STILL)
 _ON_DISK = (*_ANYWHERE, world.KILL, world.POWER, world.POWER, world.FULL, world.LOCKED)
 _ON_STORE = (*_ANYWHERE, world.BUSY, world.LOST_ANSWER, world.LOST_ANSWER)
-
-
-def pairs_of(version: int) -> Columns:
-    """The input: items that many hold, some that a few do, and one of each user's own.
-
-    In each version the same users hold as many, but others: no number of rows tells one from another.
-    """
-    held = [(n, f"c{(item + version) % 9}") for n in range(40) for item in range(9) if n % (item + 1) == 0]
-    own = [(n, f"rare-{n}-{version}") for n in range(0, 40, 3)]
-    users, items = zip(*held, *own)
-    return {"u": [f"user-{n}" for n in users], "i": list(items)}
-
-
-def agents_of(version: int) -> Columns:
-    """The input of a packing: the same agents in each version, with other values and demands."""
-    agents = range(40)
-    return {
-        "agent": [f"user-{n}" for n in agents],
-        "value": [(7 * n + 3 * version) % 11 / 10 for n in agents],
-        "beds": [float((n + version) % 3 > 0) for n in agents],
-        "hours": [(5 * n + version) % 9 / 8 for n in agents],
-    }
 
 
 @dataclass
@@ -624,9 +630,7 @@ def _account() -> str:
 def expected(command: str, version: int, key: bytes) -> Rows:
     """What a command releases of an input under a key, in memory."""
     with inside.with_key(key):
-        result = COMMANDS[command].expected(COMMANDS[command].columns(version))
-    prices = [rows_of(result.prices.to_table())] if command == "pack" else []
-    return rows_of(result.table).union(*prices)
+        return COMMANDS[command].expected(COMMANDS[command].columns(version))
 
 
 def rows_of(table: Any) -> Rows:

@@ -8,7 +8,6 @@ import functools
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -93,8 +92,6 @@ def _tried(copy: Path, module: str, operator: str, occurrence: int) -> Mutant:
         return Mutant(module, before, after, _pass(copy, package))
     finally:
         (copy / module).write_text(before)
-        for compiled in copy.rglob("__pycache__"):
-            shutil.rmtree(compiled)
 
 
 def _pass(copy: Path, package: str) -> bool:
@@ -120,12 +117,12 @@ def main() -> None:
     parser.add_argument("--places", type=int, default=100, help="how many (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="that draws them (default: %(default)s)")
     options = parser.parse_args()
-    passed = 0
+    number = passed = 0
     for number, mutant in enumerate(tried(options.modules, options.places, options.seed), 1):
         passed += mutant.passes
         if mutant.passes:
             print(f"{number}. {mutant}", flush=True)
-    print(f"{passed} of {options.places} pass")
+    print(f"{passed} of {number} pass")
 
 
 if __name__ == "__main__":
