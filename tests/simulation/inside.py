@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
+import gc
 import hashlib
 import os
 import random
@@ -124,9 +126,8 @@ class Inside:
         shard_stages.add_noise = lambda *arguments: self._drawn(noise, *arguments)
         store.world = self.ask
         elsewhere._OURS["s3"] = store.SimulatedFiles
-        for module in [module for name, module in sys.modules.items() if name.startswith("dpbeam.")]:
-            if hasattr(module, "ThreadPoolExecutor"):
-                module.ThreadPoolExecutor = store.AtOnce
+        for module in with_pools(len(sys.modules)):
+            module.ThreadPoolExecutor = store.AtOnce
         lease._beat = lambda *_: None
 
     def _flush(self, descriptor: int) -> None:
@@ -188,6 +189,13 @@ class Inside:
         return fate
 
 
+@functools.cache  # a fork copies each page that it looks through
+def with_pools(_: int) -> list[Any]:
+    """The modules of dpbeam that use threads, of so many modules."""
+    ours = [module for name, module in sys.modules.items() if name.startswith("dpbeam.")]
+    return [module for module in ours if hasattr(module, "ThreadPoolExecutor")]
+
+
 def fresh(secret: bytes) -> RunKey:
     """A key of these bytes that has served nobody."""
     key = RunKey(secret)
@@ -198,6 +206,7 @@ def fresh(secret: bytes) -> RunKey:
 def work(argv: list[str], said: str, **more: Any) -> int:
     """Exit code of a command in this process, which is a fork; what it says goes to the file `said`."""
     sys.unraisablehook = lambda _: None  # of what a lost worker leaves to the garbage collector
+    gc.disable()  # a fork ends soon
     code = 99
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     with open(said, "w", buffering=1) as sys.stderr, contextlib.suppress(BaseException):

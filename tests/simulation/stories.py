@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import functools
+import gc
 import importlib
 import io
 import itertools
@@ -26,6 +27,8 @@ import pyarrow.parquet as pq
 
 import dpbeam
 from dpbeam.cli import main
+from dpbeam.families.registry import families
+from dpbeam.review.verification import check_ledger
 from tests.simulation import inside, runner, world
 from tests.simulation.world import Fault, Process, Violation, World
 from tests.support import quick_beam
@@ -647,19 +650,46 @@ def player(story: Story) -> Play:
 def warm(command: str) -> None:
     """Load and calibrate what a command needs, for the forks of this process."""
     quick_beam.remember()
+    _remember_plans()
     story = Story(0, command, False, (2, 2, ""), (), "")
-    names = pathlib.Path(tempfile.mkdtemp(prefix="simulation-"), "names")
+    noted = pathlib.Path(tempfile.mkdtemp(prefix="simulation-"), "noted")
 
-    def loaded() -> int:
-        player(story).run(main)
-        names.write_text("\n".join(sys.modules))
-        return 0
+    def loaded(argv: list[str]) -> int:
+        ended = main(argv)
+        ledgers = [path.read_text() for path in pathlib.Path("out").glob("*.ledger.json")]
+        noted.write_text(json.dumps([list(sys.modules), ledgers]))
+        return ended
 
-    in_child(loaded)
-    for name in names.read_text().split():
+    in_child(lambda: len(player(story).run(loaded).processes))
+    modules, ledgers = json.loads(noted.read_text())
+    for name in modules:
         with contextlib.suppress(Exception):
             importlib.import_module(name)
     player(story).run(lambda argv: main([*argv, "--dry_run"]))
+    for ledger in ledgers:
+        check_ledger(ledger)
+    inside.with_pools(len(sys.modules))
+    gc.collect()
+    gc.freeze()
+
+
+@functools.cache
+def _remember_plans() -> None:
+    """Of the same settings the same plan, in this process and its forks."""
+    for family in families().values():
+        family.plan = _remembered(family.plan)
+
+
+def _remembered(plan: Callable[..., Any]) -> Callable[..., Any]:
+    plans: dict[str, Any] = {}
+
+    def remembered(settings: Any, *public: Any) -> Any:
+        of = repr((settings, public))
+        if of not in plans:
+            plans[of] = plan(settings, *public)
+        return plans[of]
+
+    return remembered
 
 
 def play(story: Story) -> tuple[str | None, World]:

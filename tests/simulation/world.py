@@ -21,6 +21,8 @@ from tests.support.disk import Disk, put
 REQUESTS = ("list", "head", "get", "put", "make", "delete")
 _PATIENCE = 25.0  # in seconds that are no simulation's
 _TOLD = ("key", "drawn", "task", "renew", "sleep")
+#: Before these nothing has to be looked at: what there is then is still there at the next operation.
+_UNCHANGED = frozenset(("key", "drawn", "task", "sleep", "read", "listdir", "scandir", "list", "head", "get"))
 #: Kinds of faults that strike at an operation; those of tasks are in `runner`.
 KILL, POWER, PAUSE, BUSY, LOST_ANSWER, LOCKED, FULL, JUMP, STILL = (
     *("kill", "power", "pause", "busy", "lost answer", "locked", "full", "jump", "stand still"),
@@ -196,8 +198,9 @@ class World:
         """Answer what a process has asked, and wait for what it asks next."""
         assert process.asked is not None
         kind, *more = process.asked
-        self._look()
-        if self._disk is not None and kind not in _TOLD and kind not in REQUESTS:
+        if kind not in _UNCHANGED:
+            self._look()
+        if self._disk is not None and kind not in (*_UNCHANGED, *_TOLD, *REQUESTS):
             self._disk.look()
             if kind == "flush":
                 self._disk.flush(more[0])
