@@ -13,11 +13,15 @@ import pytest
 
 import dpbeam
 from dpbeam.errors import InputError
+from dpbeam.families.registry import families
+from dpbeam.hitting import transforms as hitting
 from dpbeam.packing.family import PackingConfig
+from dpbeam.selection import transforms as selection
 from dpbeam.selectors.registry import DEFAULT_METHOD, find
+from dpbeam.topk import transforms as topk
+from tests.support.plans import remembered
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-5}
-QUICK = {"selector": "basic"}  # the default is calibrated for each call
 DATA = {
     "user": ["a", "b"],
     "item": ["x", "y"],
@@ -66,7 +70,7 @@ def resource(**settings):
 CALLS = {
     "select": (dpbeam.select, None, {"data": DATA, **BUDGET}),
     "top_k": (dpbeam.top_k, None, {"data": DATA, "k": 1, **BUDGET}),
-    "hitting_set": (dpbeam.hitting_set, None, {"data": DATA, "k": 1, **QUICK, **BUDGET}),
+    "hitting_set": (dpbeam.hitting_set, None, {"data": DATA, "k": 1, **BUDGET}),
     "count": (dpbeam.count, None, {"data": DATA, "domain": ["x"], **BUDGET}),
     "pack": (dpbeam.pack, None, {"data": DATA, "supplies": {"beds": 1e9}, **BUDGET}),
     "Series": (dpbeam.Series, None, {"nights": 2, **BUDGET}),
@@ -79,7 +83,7 @@ CALLS = {
     "Resource": (resource, dpbeam.Resource, {"name": "beds", "supply": 1e9}),
     "SelectPartitions": (dpbeam.SelectPartitions, None, BUDGET),
     "TopKItems": (dpbeam.TopKItems, None, {"k": 1, **BUDGET}),
-    "HittingSet": (dpbeam.HittingSet, None, {"k": 1, **QUICK, **BUDGET}),
+    "HittingSet": (dpbeam.HittingSet, None, {"k": 1, **BUDGET}),
     "CountItems": (dpbeam.CountItems, None, {"domain": ["x"], **BUDGET}),
     "Packing": (dpbeam.Packing, None, {"supplies": {"beds": 1e9}, "num_agents": 10, **BUDGET}),
     "RunFolder": (dpbeam.RunFolder, None, {"temp_location": "tmp"}),
@@ -94,10 +98,19 @@ def parameters(name: str) -> list[str]:
     return named
 
 
+@pytest.fixture(autouse=True, scope="module")
+def calibrated_once():
+    with pytest.MonkeyPatch.context() as patch:
+        for family in families().values():
+            patch.setattr(family, "plan", remembered(family.plan))
+        for module, plan in ((selection, "make_plan"), (topk, "plan_topk"), (hitting, "plan_hitting_set")):
+            patch.setattr(module, plan, remembered(getattr(module, plan)))
+        yield
+
+
 @pytest.mark.parametrize(("name", "argument"), [(name, one) for name in CALLS for one in parameters(name)])
 def test_a_wrong_argument_is_one_line(name, argument, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("dpbeam.hitting.config._BISECTIONS", 1)  # calibrated for each call
     call, _, good = CALLS[name]
     for value in HOSTILE:
         with warnings.catch_warnings():

@@ -33,6 +33,7 @@ from tests.simulation import inside, runner, world
 from tests.simulation.world import Fault, Process, Violation, World
 from tests.support import quick_beam
 from tests.support.kill_at import in_child
+from tests.support.plans import remembered
 
 Columns = dict[str, list[Any]]
 #: What is released: rows with the names of their columns.
@@ -675,21 +676,8 @@ def warm(command: str) -> None:
 
 @functools.cache
 def _remember_plans() -> None:
-    """Of the same settings the same plan, in this process and its forks."""
     for family in families().values():
-        family.plan = _remembered(family.plan)
-
-
-def _remembered(plan: Callable[..., Any]) -> Callable[..., Any]:
-    plans: dict[str, Any] = {}
-
-    def remembered(settings: Any, *public: Any) -> Any:
-        of = repr((settings, public))
-        if of not in plans:
-            plans[of] = plan(settings, *public)
-        return plans[of]
-
-    return remembered
+        family.plan = remembered(family.plan)
 
 
 def play(story: Story) -> tuple[str | None, World]:

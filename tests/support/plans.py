@@ -1,0 +1,19 @@
+"""Plans that are calibrated once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def remembered(plan: Callable[..., Any]) -> Callable[..., Any]:
+    """Of the same settings the same plan, in this process and its forks."""
+    plans: dict[str, Any] = {}
+
+    def once(settings: Any, *public: Any) -> Any:
+        of = repr((settings, public))
+        if of not in plans:
+            plans[of] = plan(settings, *public)
+        return plans[of]
+
+    return once
