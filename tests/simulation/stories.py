@@ -461,12 +461,18 @@ class Play:
         held = [path for path in self._files("private") if path.endswith("/key")]
         if held and not any(fault.kind == world.POWER for fault in self.world.struck):
             raise Violation(f"clean leaves {held}")
-        self._clean("--force")
-        argv = ["clean", f"--temp_location={self._base}kept", "--force", "--quiet"]
-        self._check_end(self.world.run(argv, self.story.shape))
+        if self._left():
+            self._clean("--force")
+        if self._files("kept"):
+            argv = ["clean", f"--temp_location={self._base}kept", "--force", "--quiet"]
+            self._check_end(self.world.run(argv, self.story.shape))
         for folder in ("private", "kept"):
             if rest := self._files(folder):
                 raise Violation(f"clean --force leaves {sorted(rest)}")
+
+    def _left(self) -> list[str]:
+        """What a run leaves beside what it published."""
+        return [*self._files("private"), *(path for path in self._files("out") if ".not_for_" in path)]
 
     def _check_end(self, process: Process) -> None:
         lines = process.said.splitlines()
@@ -583,7 +589,8 @@ class Nights(Play):
 
     def _clean_all(self) -> None:
         self._clean()
-        self._clean("--force")
+        if self._left():
+            self._clean("--force")
         if rest := self._files("private"):
             raise Violation(f"clean --force leaves {sorted(rest)}")
 
