@@ -1,19 +1,19 @@
 """A runner that loses elements and does not say so: `--runner=tests.support.hostile.HostileRunner --untested_runner`.
 
-It is Beam's in-process runner, but one step of the graph gets less than it should, or gives less.
+It is the simulator's runner, but one step of the graph gets less than it should, or gives less.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
-from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-from apache_beam.runners.runner import PipelineRunner
+from apache_beam.runners.runner import PipelineResult, PipelineRunner
+
+from tests.support import quick_runner
 
 FLAGS = ("--runner=tests.support.hostile.HostileRunner", "--untested_runner")
 
@@ -27,18 +27,14 @@ class Loss:
       of: "inputs" or "outputs" of the step.
       which: number of the element, from 0 on -> whether it is lost.
       lost: how many were.
-      steps: labels of all steps that have run a function, in the order of the graph.
-      leaves: those of them that nothing follows.
-      feeds: step -> the one whose only outputs are its inputs, where no other step takes these: it loses the same.
+      leaves: labels of the steps that nothing follows.
     """
 
     step: str | None = None
     of: str = "inputs"
     which: Callable[[int], bool] = lambda number: number == 0
     lost: int = 0
-    steps: list[str] = field(default_factory=list)
     leaves: list[str] = field(default_factory=list)
-    feeds: dict[str, str] = field(default_factory=dict)
     seen: int = 0
 
     def loses(self) -> bool:
@@ -83,40 +79,32 @@ class Steps(PipelineVisitor):
     """The steps of a pipeline that run a function.
 
     Attributes:
-      all: in the order of the graph; consumed: inputs -> how many steps take them; beside: what is a side input.
+      all: in the order of the graph.
     """
 
     def __init__(self) -> None:
         self.all: list[AppliedPTransform] = []
-        self.consumed: Counter[Any] = Counter()
-        self.beside: set[Any] = set()
+        self._consumed: set[Any] = set()
 
     def visit_transform(self, node: AppliedPTransform) -> None:
-        self.consumed.update(node.inputs)
-        self.beside.update(side.pvalue for side in node.side_inputs)
+        self._consumed.update(node.inputs)
         if isinstance(node.transform, beam.ParDo):
             self.all.append(node)
 
     @property
     def leaves(self) -> list[AppliedPTransform]:
         """Those that nothing follows."""
-        return [node for node in self.all if not self.consumed.keys() & set(node.outputs.values())]
+        return [node for node in self.all if not self._consumed & set(node.outputs.values())]
 
 
 class HostileRunner(PipelineRunner):
     """Loses what `loss` says."""
 
-    def run_pipeline(self, pipeline: beam.Pipeline, options: Any) -> Any:
+    def run_pipeline(self, pipeline: beam.Pipeline, options: Any) -> PipelineResult:
         steps = Steps()
         pipeline.visit(steps)
-        steps.all = [node for node in steps.all if not node.full_label.startswith(("WorkUnits", "Nobody"))]
         for node in steps.all:
             if node.full_label == loss.step:
                 node.transform.fn = _Losing(node.transform.fn, loss.of)
-            [taken] = node.inputs
-            alone = len(taken.producer.outputs) == steps.consumed[taken] == 1 and taken not in steps.beside
-            if alone and taken.producer in steps.all:
-                loss.feeds[node.full_label] = taken.producer.full_label
-        loss.steps += [node.full_label for node in steps.all]
         loss.leaves += [node.full_label for node in steps.leaves]
-        return FnApiRunner().run_pipeline(pipeline, options)
+        return quick_runner.run(pipeline)
