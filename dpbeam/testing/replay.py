@@ -34,7 +34,7 @@ EXACT_BITS = 76  # exact sums are Python integers in units of 2^-76, the finest 
 ONE = 1 << EXACT_BITS
 _STATISTICS = ("noisy", "z")
 _BELOW = EXACT_BITS - UNIT_BITS
-_SIZES = [(1, 1), (3, 1), (1, 4), (4, 7)]  # blocks, shards
+_SIZES = [(1, 1), (3, 1), (1, 4), (2, 3)]  # blocks, shards
 # Exact powers of norms of integer differences in the finest units: at most 1 where the norm is.
 _NORMS = {
     L2: lambda moved: Fraction(sum(value * value for value in moved), ONE * ONE),

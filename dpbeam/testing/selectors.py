@@ -87,7 +87,7 @@ class SelectorContract:
         wanted = _outcome(release(program, data, key("d")))
         assert len(wanted) >= 5, "these settings release next to nothing: set `epsilon` higher"
         shuffled = [data[i] for i in np.random.default_rng(5).permutation(len(data))]
-        for pairs, blocks, shards in ((data, 1, 64), (data, 80, 1), ([*shuffled, *data[::3]], 3, 2)):
+        for pairs, blocks, shards in ((data, 1, 40), (data, 40, 1), ([*shuffled, *data[::3]], 3, 2)):
             again = _outcome(release(program, pairs, key("d"), num_blocks=blocks, num_shards=shards))
             assert again == wanted, f"with {blocks} blocks and {shards} shards something else is released"
 

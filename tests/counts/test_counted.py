@@ -95,7 +95,7 @@ def released_with_counts(name, pairs, run_key):
     return chosen, released
 
 
-SAMPLED_ONCE = ["basic", "mad", "gsu2", "gsu8", "dp-sips", "mad2r"]
+SAMPLED_ONCE = ["basic", "mad", "gsu4", "dp-sips", "mad2r"]
 
 
 @pytest.mark.parametrize("name", SAMPLED_ONCE)

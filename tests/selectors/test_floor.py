@@ -21,6 +21,7 @@ from dpbeam.testing.replay import ONE
 from dpbeam.testing.selectors import LoudKeys
 from tests.support.instances import batches, random_pairs, whole_block
 from tests.support.running import key, names, release, watch
+from tests.support.variants import NUMBERS_ALONE
 
 METHODS = [name for name, selector in selectors().items() if selector.takes_min_users]
 FLOORS = (2, 3, 7)
@@ -77,7 +78,7 @@ class TestNeverReleased:
         """400 items of K - 1 users of all they have, at a delta that lets novel items pass one time in fifty."""
         few = [(f"{item} {user}", f"few {item}") for item in range(400) for user in range(4)]
         many = [(f"many {user}", "many") for user in range(60)]
-        for number in range(8):
+        for number in range(4):
             released = release(plan(method, 5, epsilon=1.0).program, few + many, key(number), num_shards=3)
             assert names(released) == {"many"}
 
@@ -88,21 +89,18 @@ class TestNeverReleased:
     @pytest.mark.parametrize("method", METHODS)
     def test_on_data_of_all_sizes(self, method):
         """Over variants and floors, no item below; above it some, fewer with a higher floor."""
+        pairs = random_pairs(1, users=200)
         for name, options in variants().items():
-            if options["method"] != method:
+            if options["method"] != method or name in NUMBERS_ALONE:
                 continue
             sizes = []
-            for floor in FLOORS:
+            for floor in (2, 7):
                 chosen = make_plan(
                     SelectionConfig(8.0, 0.05, max_items_per_user=8, min_users=floor, **options)
                 ).program
-                total = 0
-                for seed in range(3):
-                    pairs = random_pairs(seed, users=200)
-                    released = names(release(chosen, pairs, key(seed), num_blocks=2, num_shards=3))
-                    assert all(users_of(pairs)[item] >= floor for item in released), name
-                    total += len(released)
-                sizes.append(total)
+                released = names(release(chosen, pairs, key(1), num_blocks=2, num_shards=3))
+                assert all(users_of(pairs)[item] >= floor for item in released), name
+                sizes.append(len(released))
             assert sizes[0] > sizes[-1] > 0, name
 
 
@@ -141,7 +139,7 @@ class TestWhatIsLeft:
         assert rest.fraction is None
 
     @pytest.mark.parametrize("method", METHODS)
-    @settings(max_examples=12, deadline=None)
+    @settings(max_examples=6)
     @given(st.integers(0, 10_000), st.integers(2, 9))
     def test_is_nothing_for_items_of_fewer_users(self, method, seed, floor):
         """Whatever the users' numbers of items: what K - 1 of them give never exceeds (K - 1) c, to the unit."""

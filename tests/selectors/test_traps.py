@@ -23,7 +23,7 @@ def low_thresholds(chosen):
     return chosen
 
 
-@pytest.mark.parametrize("name", ["basic", "dp-sips", "gsu2", "gsu8"])
+@pytest.mark.parametrize("name", ["basic", "dp-sips", "gsu4"])
 def test_only_items_of_samples_are_released(name):
     """One user with 2,000 items of its own and D0 = 8: even without a threshold only its sample comes out."""
     pairs = random_pairs(1) + [("whale", f"own {i}") for i in range(2_000)]
@@ -44,7 +44,7 @@ def test_only_items_of_the_rounds_samples_are_released():
     assert sum(item.startswith("own") for item in released) == 8 * chosen.trips
 
 
-@pytest.mark.parametrize("name", ["gsu2", "gsu8", "gsu8 no score"])
+@pytest.mark.parametrize("name", ["gsu4", "gsu4 no score"])
 def test_state_of_every_item_moves_in_every_round(name):
     """Found, hopeless or forgotten: Z takes the round's noise all the same, as in the slow reference."""
     pairs, chosen = random_pairs(4, users=100), program(name)
@@ -109,12 +109,12 @@ def empty_shard(count: int, seed: int) -> Shard:
     )
 
 
-@pytest.mark.parametrize("rounds", [2, 8])
-def test_noise_of_gsu_accumulates_to_the_variance_of_each_checkpoint(rounds):
+def test_noise_of_gsu_accumulates_to_the_variance_of_each_checkpoint():
     """On 100,000 empty items Var(Z_k) = V_k sigma^2, and the rounds are uncorrelated; sigma x 0.97 fails.
 
-    False alarm below 1e-9 for each of at most 36 p-values.
+    False alarm below 1e-9 for each of 10 p-values.
     """
+    rounds = 4
     chosen = make_plan(SelectionConfig(1.0, 1e-5, method="gsu", rounds=rounds)).program
     shard, keys = empty_shard(100_000, rounds), Keys(key("variance"))
     steps, before = [], np.zeros(100_000)

@@ -103,7 +103,7 @@ def test_the_claim_holds_by_definition_on_every_small_input(split):
 # One user.
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12)
 @given(
     sets=st.lists(st.sets(st.integers(0, 6), min_size=1, max_size=6), min_size=1, max_size=25),
     own=st.sets(st.integers(0, 40), min_size=1, max_size=30),
@@ -175,9 +175,9 @@ def test_an_item_that_no_sample_of_a_round_holds_is_never_released():
     "items,epsilon,delta",
     [
         *(((1,), epsilon, delta) for epsilon in (0.05, 1.0, 10.0) for delta in (1e-3, 1e-15)),
-        *(((7,), 0.05, 1e-15), ((7,), 1.0, 1e-3), ((7,), 10.0, 1e-15)),
-        *(((50, 50), 0.05, 1e-3), ((50, 50), 1.0, 1e-15), ((50, 50), 10.0, 1e-3)),
-        *(((5000,), 1.0, 1e-15), ((5000,), 10.0, 1e-3)),  # at less epsilon tables are long, and as tight
+        *(((7,), 1.0, 1e-3), ((7,), 10.0, 1e-15)),
+        *(((50, 50), 1.0, 1e-3), ((50, 50), 10.0, 1e-15)),
+        ((5000,), 10.0, 1e-3),  # at less epsilon tables are long, and as tight
     ],
 )
 def test_the_budget_is_used_up_and_not_exceeded(items, epsilon, delta):

@@ -31,11 +31,11 @@ CASES = [
         reference,
         2e-4,
         {
-            f"gsu{rounds}{'' if score else ' no score'}": {"rounds": rounds, "gsu_score": score}
-            for rounds in (2, 8)
-            for score in (True, False)
-        }
-        | {"gsu2 of 3 users": {"rounds": 2, "min_users": 3}},
+            "gsu2": {"rounds": 2},
+            "gsu4": {"rounds": 4},
+            "gsu4 no score": {"rounds": 4, "gsu_score": False},
+            "gsu2 of 3 users": {"rounds": 2, "min_users": 3},
+        },
         tight=("gsu2", "gsu8"),
         statistic="z",
         grid_sigma=lambda program: unfloored(program)[0].sigma,

@@ -86,7 +86,7 @@ def test_every_degree_stays_within_its_allowance(case):
     given = preset_arguments(name, **changes)
     got = calibrate_gsu(**given)
     walk = Definition(got, given["eta"])
-    for degree in range(1, got.max_items + 1):
+    for degree in {1, *range(7, got.max_items, 14), got.max_items}:
         cap = mp.mpf(got.caps[degree])
         allowed = allowance(got.delta_threshold, degree)
         assert 0 < cap <= 1
@@ -160,12 +160,12 @@ def simulate(got, degree, weight, runs, rng, scale=None):
 
 @pytest.mark.parametrize("name", ["gsu2", "gsu16"])
 def test_novel_items_cross_within_their_allowance(name):
-    """100,000 users with novel items only, delta_threshold 0.05, full drift cap(d), degrees 3 and 12.
+    """40,000 users with novel items only, delta_threshold 0.05, full drift cap(d), degrees 3 and 12.
 
     False alarm below 1e-7 per assertion (exact binomial). Power: the weight of a smaller degree, noise
     of sigma sqrt(f) for sigma/sqrt(f), and thresholds from a delta that is too large are all seen.
     """
-    runs, delta_t, rng = 100_000, 0.05, np.random.default_rng(int(name[3:]))
+    runs, delta_t, rng = 40_000, 0.05, np.random.default_rng(int(name[3:]))
     got = calibrate_preset(name, epsilon=4.0, delta=0.1, delta_gauss_share=0.5, max_items=12, c0=0.3)
     assert got.delta_threshold == pytest.approx(delta_t)
     high = stats.binom.isf(1e-7, runs, delta_t)

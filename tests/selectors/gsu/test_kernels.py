@@ -107,6 +107,7 @@ def test_first_weights_are_those_of_full_scores(sets, cap):
     assert first_weights(rows, caps, 10).tolist() == expected.tolist()
 
 
+@settings(max_examples=30)
 @given(st.data(), st.lists(st.sets(st.integers(0, 9), max_size=9), min_size=1, max_size=12))
 def test_released_items_leave_for_good_and_change_nothing(data, sets):
     rows, caps = csr(sets), np.append(math.nan, 0.9 / np.arange(1.0, 10.0) ** 0.4)

@@ -87,15 +87,13 @@ def heavy_instance(rng, d_max: int, tau: float, b_min: float):
     return sets, extra, items + 5
 
 
-@pytest.mark.parametrize(
-    "d_max,b_min", [(4, 1.0), (4, 0.5), (5, 0.75), (9, 1.0), (9, 0.5), (16, 1.0), (16, 0.75)]
-)
+@pytest.mark.parametrize("d_max,b_min", [(4, 1.0), (5, 0.75), (9, 0.5), (16, 1.0)])
 def test_one_user_moves_weights_by_at_most_one(d_max, b_min):
     """Exact l2 sensitivity over instances with heavy items; the bound is nearly reached, and alpha matters."""
     rng = np.random.default_rng([d_max, int(b_min * 4)])
     largest = moved = Fraction(0)
     planted = Fraction(0)
-    for _ in range(250):
+    for _ in range(150):
         tau = float(rng.choice([1.0, 1.0 + rng.random(), 1 + 3 * rng.random()]))
         tables = MadTables.create(tau=tau, max_adaptive_degree=d_max, b_min=b_min)
         sets, extra, num_items = heavy_instance(rng, d_max, tau, b_min)
@@ -114,12 +112,12 @@ def test_one_user_moves_weights_by_at_most_one(d_max, b_min):
         whole = np.floor(tables.initial * (b_min / d_max * 2.0**-6)).astype(np.int64)
         wrong = replace(tables, coefficient=whole)
         planted = max(planted, squared_change(sets, extra, wrong, num_items, **options))
-    assert moved > 60
+    assert moved > 40
     assert largest > 0.95
     assert planted > 1
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     st.lists(st.frozensets(st.integers(0, 9), min_size=1, max_size=8), min_size=1, max_size=30),
     st.frozensets(st.integers(0, 11), min_size=1, max_size=8),
