@@ -216,32 +216,32 @@ class FormatContract:
         """It is refused, or its rows are the first ones: where a line or record ends, nobody can tell. The last one may
         be cut where the format has no end marks, and counts as the user that it is."""
         data, refused = self.users(_USERS), 0
-        for cut in np.linspace(1, len(data) - 1, 25).astype(int):
+        for cut in np.linspace(1, len(data) - 1, 15).astype(int):
             read = _read_or_refused(self._users(data[: -int(cut)]))
             refused += read is None
             users = read[0] if read else []
             assert users[:-1] == _ITEMS[: max(len(users) - 1, 0)], (
                 "of a file that is cut off other rows are read"
             )
-        assert refused >= (20 if self._format.magic else 0), "a file without its end is read"
+        assert refused >= (12 if self._format.magic else 0), "a file without its end is read"
 
     def test_behind_damage_no_row_is_lost_without_a_word(self) -> None:
         data = self.users(_USERS)
-        for start in np.linspace(len(self._format.magic), len(data) - 33, 15).astype(int):
+        for number, start in enumerate(np.linspace(len(self._format.magic), len(data) - 33, 15).astype(int)):
             damaged = data[:start] + np.random.default_rng(start).bytes(32) + data[start + 32 :]
-            for on_bad_row in ("error", "skip"):
-                read = _read_or_refused(self._users(damaged, on_bad_row=on_bad_row, on_null="drop"), 300)
-                # Lines may run together, pages become records of another kind; rows of columns are there or bad.
-                if read is not None and self._format.magic and self._format.has_columns:
-                    rows = len(read[0]) + sum(read[1].values())
-                    assert rows >= len(_USERS), (
-                        f"bytes {start} to {start + 32} are damaged, and rows are passed over"
-                    )
+            on_bad_row = ("skip", "error")[number % 2]
+            read = _read_or_refused(self._users(damaged, on_bad_row=on_bad_row, on_null="drop"), 300)
+            # Lines may run together, pages become records of another kind; rows of columns are there or bad.
+            if read is not None and self._format.magic and self._format.has_columns:
+                rows = len(read[0]) + sum(read[1].values())
+                assert rows >= len(_USERS), (
+                    f"bytes {start} to {start + 32} are damaged, and rows are passed over"
+                )
 
     def test_hostile_bytes_are_refused_or_read_and_nothing_else(self) -> None:
         generator = np.random.default_rng(8)
         data = self.users(_USERS[:40])
-        for number in range(50):
+        for number in range(30):
             mutated = np.frombuffer(data, np.uint8).copy()
             at = generator.integers(0, len(mutated), 6)
             mutated[at] = generator.choice(np.array([0, 10, 13, 34, 255, 128, 44, 9], np.uint8), 6)

@@ -204,7 +204,7 @@ def test_no_file_cut_off_anywhere_is_taken_for_whole(tmp_path, format, compresse
     assert whole == starts
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60)
 @given(
     changes=st.lists(st.tuples(st.integers(0, 5_000), st.integers(0, 255)), min_size=1, max_size=4),
     cut=st.integers(0, 200),

@@ -24,7 +24,7 @@ def lines_of(path, start, end, chunk_bytes):
                 yield chunk.line_number(a), chunk.data[a:b]
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=CONTENT, cuts=st.lists(st.integers(1, 60), max_size=4), chunk_bytes=st.integers(1, 20))
 def test_ranges_partition_the_lines(tmp_path, content, cuts, chunk_bytes):
     path = tmp_path / "a.txt"

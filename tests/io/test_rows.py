@@ -29,7 +29,7 @@ def blocks_of(degrees, cuts, target):
     return made + list(maker.finish())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.integers(0, 9), min_size=1, max_size=40),
     st.lists(st.integers(0, 40), max_size=5),

@@ -200,7 +200,7 @@ def test_input_without_values_is_fine(tmp_path):
 # ---- planning
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.integers(0, 10**6), max_size=30),
     st.integers(10**4, 10**5),
@@ -231,22 +231,21 @@ def test_what_cannot_be_split_is_not():
     files = [InputFile("a.txt", 10**9)]
     assert len(plan_units(files, InputSpec.create(["a.txt"], text_layout="file"))) == 1
     assert len(plan_units(files, InputSpec.create(["a.txt"]))) > 10
-    many = [InputFile(f"{n}.txt", 10) for n in range(100_000)]
-    assert len(plan_units(many, InputSpec.create(["a.txt"]))) == 100
+    many = [InputFile(f"{n}.txt", 10) for n in range(20_000)]
+    assert len(plan_units(many, InputSpec.create(["a.txt"]))) == 20
 
 
 # ---- Beam
 
 
-@pytest.mark.parametrize("split", [None, 200])
-def test_scattered_on_beam(tmp_path, split):
+def test_scattered_on_beam(tmp_path):
     expected = [(f"u{n % 7}", f"i{n % 11}") for n in range(100)]
     lines = [json.dumps({"user": u, "item": i}) + "\n" for u, i in expected]
     (tmp_path / "a.jsonl").write_text("".join(lines[:60]))
     (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress("".join(lines[60:]).encode()))
     spec = pairs_spec(f"{tmp_path}/a.jsonl", f"{tmp_path}/*.jsonl.gz")
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        batches = pipeline | ReadInput(spec, desired_split_bytes=split)
+        batches = pipeline | ReadInput(spec, desired_split_bytes=200)
         assert batches.element_type == pa.RecordBatch
         # Through a shuffle, so that the coder has its part.
         assert_that(batches | beam.Reshuffle() | beam.FlatMap(values), equal_to(expected))
@@ -258,23 +257,16 @@ def test_complete_on_beam(tmp_path):
     pq.write_table(pa.table({"items": lists}), tmp_path / "a.parquet", row_group_size=50)
     spec = InputSpec.create([f"{tmp_path}/a.parquet"], layout="grouped", item_columns=["items"])
 
-    def run(**options):
-        users_seen = []
-        with beam.Pipeline(runner="FnApiRunner") as pipeline:
-            blocks = pipeline | ReadInput(spec, target_pairs=100, **options)
-            assert blocks.element_type == beam.typehints.Tuple[int, pa.RecordBatch]
+    def check(elements):
+        users = {}
+        for block, user, item in elements:
+            users.setdefault((block, user), []).append(item)
+        assert sorted(map(sorted, users.values())) == sorted(sorted(v) for v in lists if v)
 
-            def check(elements):
-                users = {}
-                for block, user, item in elements:
-                    users.setdefault((block, user), []).append(item)
-                assert sorted(map(sorted, users.values())) == sorted(sorted(v) for v in lists if v)
-                users_seen.append(len(users))
-
-            assert_that(blocks | beam.Reshuffle() | beam.FlatMap(block_values), check)
-
-    run()
-    run(desired_split_bytes=300)
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        blocks = pipeline | ReadInput(spec, target_pairs=100, desired_split_bytes=300)
+        assert blocks.element_type == beam.typehints.Tuple[int, pa.RecordBatch]
+        assert_that(blocks | beam.Reshuffle() | beam.FlatMap(block_values), check)
 
 
 def test_counts_on_request(tmp_path):
