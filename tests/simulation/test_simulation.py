@@ -1,39 +1,49 @@
-"""The simulator itself: some seeds hold, a seed is one schedule, and a fault that is put back is seen."""
+"""The simulator itself: a seed is one schedule, and a fault that is put back is seen and told with what it needs.
+
+That seeds hold is shown by `.ci/run`, which plays two hundred.
+"""
 
 import os
 import pathlib
 import subprocess
 import sys
+from dataclasses import replace
 
-import pytest
-
-from tests.simulation.mutations import MUTATIONS
-from tests.simulation.stories import COMMANDS
+from tests.simulation import __main__
+from tests.simulation.mutations import mutated
+from tests.simulation.stories import COMMANDS, Story, play
+from tests.simulation.world import Fault
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def simulate(*arguments: str) -> subprocess.CompletedProcess:
+def play_some() -> None:
+    """In a process of its own, which has no threads."""
+    stories = [Story.drawn(seed, ["jobs"]) for seed in range(2)]
+    first, second = ([play(story) for story in stories] for _ in range(2))
+    assert [wrong for wrong, _ in first] == [None, None]
+    lines = [line for _, world in first for line in world.lines]
+    assert lines == [line for _, world in second for line in world.lines] and len(lines) > 500
+    for fault in ("open to others", "out before it is paid"):
+        with mutated(fault):
+            assert play(stories[0])[0] is not None, fault
+
+
+def test_a_seed_is_one_schedule_and_faults_that_are_put_back_are_seen():
     path = os.pathsep.join([str(ROOT), str(ROOT / "lab")])
     environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": path}
-    argv = [sys.executable, "-m", "tests.simulation", "--processes=1", *arguments]
-    return subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True)
+    argv = [sys.executable, "-c", "import tests.simulation.test_simulation as here; here.play_some()"]
+    done = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
-def test_seeds_hold_and_are_one_schedule_each():
-    """`.ci/run` runs two hundred."""
-    first, second = (simulate("--seeds=6", "--lines") for _ in range(2))
-    assert first.returncode == second.returncode == 0, first.stdout
-    schedules = [done.stdout.splitlines()[:-1] for done in (first, second)]  # the last line tells the time
-    assert schedules[0] == schedules[1] and len(schedules[0]) > 500
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", ["ledger first", "open to others"])
-def test_a_fault_that_is_put_back_is_seen(fault):
-    done = simulate("--faults", fault, "--seeds=60")
-    assert done.returncode == 0 and MUTATIONS[fault][0] in done.stdout, done.stdout
+def test_what_is_told_of_a_failure_are_the_faults_that_it_needs(monkeypatch):
+    faults = tuple(Fault(0, at, "kill") for at in range(4))
+    needed = {faults[1], faults[3]}
+    wrong = lambda story: "lost" if needed <= set(story.faults) else None  # noqa: E731
+    monkeypatch.setattr(__main__, "play", lambda story: (wrong(story), None))
+    story = Story(0, "basic", False, (2, 2, ""), faults, "clean")
+    assert __main__.shrunk(story) == replace(story, faults=(faults[1], faults[3]), between="")
 
 
 def test_every_kind_of_release_is_simulated():

@@ -46,7 +46,7 @@ def point(monkeypatch, dialect: str, address: str) -> None:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    monkeypatch.setattr(cloud, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(cloud, "FIRST_WAIT", 0.001)
     monkeypatch.setattr(lease, "BEAT", 0.02)
     monkeypatch.setattr(lease, "_LOOK", 0.01)
 
@@ -115,14 +115,11 @@ def test_what_is_not_closed_does_not_appear(way, store, small_parts):
     assert "complete" not in proxy.seen
 
 
-#: Faults and the requests that they meet.
+#: Faults and the requests that they meet: one client repeats all requests that are answered by 503.
 FAULTS = [
-    *((503, kind) for kind in ("put", "begin", "part", "complete", "get", "head", "list", "delete")),
+    *((503, kind) for kind in ("put", "complete", "get", "delete")),
     *(("cut", kind) for kind in ("put", "part", "complete")),
-    *(
-        ("lose answer", kind)
-        for kind in ("put", "begin", "part", "complete", "get", "head", "list", "delete")
-    ),
+    *(("lose answer", kind) for kind in ("put", "begin", "part", "complete", "get", "delete")),
     *(("cut answer", kind) for kind in ("get", "list")),
 ]
 
@@ -168,7 +165,7 @@ def test_an_upload_that_fails_is_given_up(store, small_parts):
     with pytest.raises(PermissionError), FileSystems.put(f"{place}/k") as file:
         for _ in range(20):
             file.write(bytes(10))
-            time.sleep(0.05)
+            time.sleep(0.005)
     assert held.objects == {} and (place.startswith("az") or not held.uploads)
 
 
@@ -274,8 +271,8 @@ def test_marks_of_folders_are_no_files(store):
 
 def test_many_are_deleted_though_some_are_gone(store):
     held, _, place = store
-    held.objects = {f"d/{n}": (b"x", {}) for n in range(300) if n % 7}
-    FileSystems.delete([f"{place}/d/{n}" for n in range(300)])
+    held.objects = {f"d/{n}": (b"x", {}) for n in range(60) if n % 7}
+    FileSystems.delete([f"{place}/d/{n}" for n in range(60)])
     assert held.objects == {}
 
 
@@ -288,8 +285,8 @@ def test_a_name_that_is_none_of_an_object(store):
 def test_a_server_that_is_dead_or_silent(store, monkeypatch):
     """One error after a time that is bounded, and no file where none may be."""
     _, _, place = store
-    monkeypatch.setattr(cloud, "PATIENCE", 0.2)
-    monkeypatch.setattr(cloud, "ANSWER", 0.1)
+    monkeypatch.setattr(cloud, "PATIENCE", 0.04)
+    monkeypatch.setattr(cloud, "ANSWER", 0.02)
     with socket.create_server(("127.0.0.1", 0)) as silent, socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         for server in (silent, free):
@@ -330,9 +327,9 @@ def test_a_process_that_is_forked_before_the_first_request_has_its_own_client(st
     _, _, place = store
     make(f"{place}/k", b"x")
     program = (
-        "import os\nfrom dpbeam.storage import FileSystems, elsewhere\n"
-        "child = os.fork()\n"
-        f"os.write(1, FileSystems.read('{place}/k') + b'\\n')\n"
+        "import os\nfrom dpbeam.storage.s3 import S3Files\n"
+        "files, child = S3Files({}), os.fork()\n"
+        f"os.write(1, files.read_range('{place}/k', 0, 1) + b'\\n')\n"
         "child and os.waitpid(child, 0)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)

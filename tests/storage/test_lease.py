@@ -18,7 +18,7 @@ LOCK = f"{FOLDER}/lock"
 
 @pytest.fixture
 def store(monkeypatch):
-    monkeypatch.setattr(lease, "SECONDS", 0.3)
+    monkeypatch.setattr(lease, "SECONDS", 0.15)
     monkeypatch.setattr(lease, "BEAT", 0.02)
     monkeypatch.setattr(lease, "_LOOK", 0.01)
     return memory_store.install(monkeypatch)

@@ -36,7 +36,7 @@ DATA = random.Random(3).randbytes(5000)
         st.tuples(st.integers(-6000, 6000), st.sampled_from((0, 1, 2)), st.integers(-1, 3000)), max_size=20
     )
 )
-@settings(max_examples=200)
+@settings(max_examples=60)
 def test_a_reader_is_a_file(moves):
     """Any order of seeks and reads gives what a file in memory gives."""
     reader, plain = Reader(InMemory(DATA), "x"), io.BytesIO(DATA)
