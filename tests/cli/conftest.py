@@ -4,8 +4,22 @@ import os
 
 import pyarrow.parquet as pq
 import pytest
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
+from tests.support import quick_runner
 from tests.support.instances import popular_table, power_law_table
+
+
+@pytest.fixture
+def beams_runner():
+    """A test that asks for it runs commands on Beam's in-process runner, as they are."""
+
+
+@pytest.fixture(autouse=True)
+def quick_pipelines(request, monkeypatch):
+    """Commands run their pipelines on the simulator's runner, which takes a third of the CPU."""
+    if "beams_runner" not in request.fixturenames:
+        monkeypatch.setattr(FnApiRunner, "run_pipeline", lambda _, pipeline, __: quick_runner.run(pipeline))
 
 
 @pytest.fixture

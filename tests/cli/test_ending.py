@@ -224,6 +224,7 @@ class TestSummary:
         out = capsys.readouterr().out
         assert "budget spent: epsilon 2, delta 0.001 (choice by gauss-rank; gaussian composition)" in out
 
+    @pytest.mark.usefixtures("beams_runner")
     @pytest.mark.parametrize(
         "method,passes",
         [(["gsu", "--set=rounds=2"], "round {} of 2, weights"), (["mad2r"], "pass {} of 4, weights")],
@@ -234,6 +235,7 @@ class TestSummary:
         assert lines[0] == "reading" and lines[-1] == "writing" and len(lines) == len(set(lines))
         assert lines[1] == f"items of each user; {passes.format(1)}" and passes.format(2) in lines
 
+    @pytest.mark.usefixtures("beams_runner")
     def test_rounds_in_one_step_are_one_line(self, pairs, tmp_path, capsys, monkeypatch):
         """Also where pairs take several blocks: this runner has the memory for all of them."""
         monkeypatch.setattr("dpbeam.selection.sizes.PAIRS_PER_BLOCK", 10)

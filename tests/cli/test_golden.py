@@ -28,6 +28,7 @@ def released(method: list[str], folder: Path) -> dict:
     return {"items": data.count(b"\n"), "sha256": hashlib.sha256(data).hexdigest()}
 
 
+@pytest.mark.usefixtures("beams_runner")
 @pytest.mark.parametrize("method", GOLDEN)
 def test_released_words(method, tmp_path):
     assert released(method.split(), tmp_path) == GOLDEN[method]

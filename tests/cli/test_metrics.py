@@ -12,6 +12,8 @@ from apache_beam.runners.portability.fn_api_runner import fn_runner
 
 from dpbeam.cli import main
 
+pytestmark = pytest.mark.usefixtures("beams_runner")
+
 
 @pytest.fixture
 def counts(monkeypatch) -> dict[str, int]:
