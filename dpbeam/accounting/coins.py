@@ -406,7 +406,7 @@ def _gains(logits: np.ndarray, order: float, divergences: np.ndarray) -> np.ndar
     before = _log_chances(logits)
     for _ in range(_BISECTIONS):
         middle = 0.5 * (low + high)
-        fits = _divergence_of_logs(before, _log_chances(logits + middle), order) <= divergences[:, None]
+        fits = divergence_of_logs(before, _log_chances(logits + middle), order) <= divergences[:, None]
         low, high = np.where(fits, middle, low), np.where(fits, high, middle)
     return low
 
@@ -434,7 +434,7 @@ def _knots(p: np.ndarray, exact: int, order: float) -> tuple[tuple[int, float], 
 
 def bit_divergence(p: np.ndarray, q: np.ndarray, order: float) -> np.ndarray:
     """max of D(B(q) || B(p)) and D(B(p) || B(q)), of logits."""
-    return _divergence_of_logs(_log_chances(p), _log_chances(q), order)
+    return divergence_of_logs(_log_chances(p), _log_chances(q), order)
 
 
 def _log_chances(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -442,9 +442,10 @@ def _log_chances(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return -np.logaddexp(0, -logits), -np.logaddexp(0, logits)
 
 
-def _divergence_of_logs(
+def divergence_of_logs(
     p: tuple[np.ndarray, np.ndarray], q: tuple[np.ndarray, np.ndarray], order: float
 ) -> np.ndarray:
+    """The same, of logarithms of the chances of yes and of no."""
     both = [
         np.logaddexp(order * a[0] + (1 - order) * b[0], order * a[1] + (1 - order) * b[1])
         for a, b in ((p, q), (q, p))

@@ -27,12 +27,13 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import logit, ndtr
+from scipy.special import ndtr
 
-from dpbeam.accounting.coins import bit_divergence
+from dpbeam.accounting.coins import divergence_of_logs
 from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.accounting.renyi import likely_order, renyi_budget
 from dpbeam.accounting.threshold import NovelWeight, novel_threshold
@@ -84,13 +85,18 @@ def _curve(order: float, divergences: np.ndarray, outside: np.ndarray, up_to: fl
         novel, bound = before <= 0, (before > 0) & (before < 1 - t)
         top = float(t[novel].min()) if novel.any() else _TOP
         low, b, t = before[bound] / (1 - t[bound]), b[bound], t[bound]
+        logs = np.log(low), np.log1p(-low)
 
-        def excess(chance: float, low: np.ndarray = low, b: np.ndarray = b, t: np.ndarray = t) -> float:
+        def excess(
+            chance: float, low: np.ndarray = low, b: np.ndarray = b, t: np.ndarray = t, logs: Any = logs
+        ) -> float:
             high = np.maximum((chance - t) / (1 - t), low)
-            return float((bit_divergence(logit(low), logit(high), order) - b).max())
+            return float((divergence_of_logs(logs, (np.log(high), np.log1p(-high)), order) - b).max())
 
         if len(low) and excess(top) > 0:  # the last chance obeys: each change was allowed to be one step less
-            top = brentq(excess, chances[-1], top, xtol=1e-300, rtol=1e-15)
+            near = min(top, 3 * chances[-1] - 2 * chances[-2])
+            ends = (chances[-1], near) if excess(near) > 0 else (near, top)
+            top = brentq(excess, *ends, xtol=1e-300, rtol=1e-15)
         chances.append(top)
         if len(chances) > _LONGEST:
             raise ValueError(f"a curve of more than {_LONGEST} steps")
