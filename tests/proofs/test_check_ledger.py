@@ -133,9 +133,6 @@ CHANGED = {
     "first hit": lambda: json.loads(
         dpbeam.hitting_set(popular_table(300), k=50, domain=DOMAIN, **BUDGET).ledger.to_json()
     ),
-    "correlated noise": lambda: json.loads(
-        dpbeam.top_k(popular_table(300), k=3, domain=DOMAIN, noisy_counts=True, **BUDGET).ledger.to_json()
-    ),
 }
 
 
