@@ -1,6 +1,7 @@
 """`dpbeam series`: a window from open to close, what a retry finds, and what is refused."""
 
 import functools
+import itertools
 import json
 import os
 import shutil
@@ -509,23 +510,20 @@ class TestResultFile:
         assert result()["parameters"]["night"] == "2026-11-02"
         assert out.items() <= {path: path.read_bytes() for path in Path("out").iterdir()}.items()
 
-    @pytest.mark.parametrize(
-        ("words", "error"),
-        [
+    def test_of_a_refusal(self, place, capsys):
+        main(["series", *OPEN])
+        run(1)
+        for words, error in (
             (["--night=2026-11-03", "--empty"], "--night: night 2026-11-02 comes next"),
             (["--night=2026-11-02", "--input=none.csv"], "--input is refused; the run's stderr says why"),
             (["--night=2026-11-02", "--input=n2.csv", "--user_column=SECRET"], "--user_column is refused"),
             (["--night=2026-11-02", "--empty", "--bogus=1"], "unknown flag --bogus"),
             (["--night=2026-11-02", "--empty", "--epsilon=1"], "--epsilon does not apply to series run"),
-        ],
-    )
-    def test_of_a_refusal(self, place, capsys, words, error):
-        main(["series", *OPEN])
-        run(1)
-        refused(capsys, "run", "--folder=f", self.FILE, *words)
-        said = result()
-        assert (said["status"], said["exit_code"], said["outputs"]) == ("refused", 2, [])
-        assert said["error"].startswith(error) and said["parameters"] is None
+        ):
+            refused(capsys, "run", "--folder=f", self.FILE, *words)
+            said = result()
+            assert (said["status"], said["exit_code"], said["outputs"]) == ("refused", 2, [])
+            assert said["error"].startswith(error) and said["parameters"] is None
         assert run(2, self.FILE) == 0 and result()["status"] == "released"  # nobody misses a refusal
 
     def test_it_never_tells_of_an_earlier_run(self, place, monkeypatch):
@@ -562,23 +560,23 @@ class TestResultFile:
 ON_ENGINE = ("--runner=FnApiRunner", "--num_shards=2")
 
 
-@pytest.mark.parametrize(
-    "name", ["key", "known", "series.json", "opened", "state-00000001", "new", "sub/new"]
-)
-def test_no_file_of_a_command_is_put_into_the_folder(place, capsys, name):
+def test_no_file_of_a_command_is_put_into_the_folder(place, capsys):
     main(["series", *OPEN])
     assert run(1) == 0
     os.symlink("f", "link")
     before = files_of("f")
-    common = ["--folder=f", f"--result_file=link/{name}", "--overwrite", "--input=n2.csv", *COLUMNS]
-    for night in ("2026-11-02", "2026-11-09"):  # the second is none of the window: the file would say so
-        said = refused(capsys, "run", f"--night={night}", *common)
-        assert night == "2026-11-09" or said.endswith("the private folder of a series; name another place")
-        assert files_of("f") == before and not Path("f/sub").exists()
-    capsys.readouterr()
-    other = ["--output=other", "--epsilon=1", "--delta=1e-3", "--method=basic"]
-    assert main(["select", *other, *common[1:]]) == 2
-    assert "lies in" in capsys.readouterr().err and files_of("f") == before
+    for name in ("key", "known", "series.json", "opened", "state-00000001", "new", "sub/new"):
+        common = ["--folder=f", f"--result_file=link/{name}", "--overwrite", "--input=n2.csv", *COLUMNS]
+        for night in ("2026-11-02", "2026-11-09"):  # the second is none of the window: the file would say so
+            said = refused(capsys, "run", f"--night={night}", *common)
+            assert night == "2026-11-09" or said.endswith(
+                "the private folder of a series; name another place"
+            )
+            assert files_of("f") == before and not Path("f/sub").exists()
+        capsys.readouterr()
+        other = ["--output=other", "--epsilon=1", "--delta=1e-3", "--method=basic"]
+        assert main(["select", *other, *common[1:]]) == 2
+        assert "lies in" in capsys.readouterr().err and files_of("f") == before
     assert run(2) == 0
 
 
@@ -638,35 +636,35 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("name", ["series.json", "key", "known", "state-00000001"])
-def test_a_damaged_folder_is_one_line(place, capsys, damage, name):
+def test_a_damaged_folder_is_one_line(place, capsys, name):
     main(["series", *OPEN])
     assert run(1) == 0
-    DAMAGE[damage](Path("f", name))
-    before, out = files_of("f"), files_of("out")
-    for verb in (
-        ["show"],
-        ["run", "--night=2026-11-02", "--empty"],
-        ["erase", "--users=" + _users("u1")],
-        ["close"],
-    ):
+    shutil.copytree("f", "whole")
+    out = files_of("out")
+    night = ["run", "--night=2026-11-02", "--empty"]
+    for damage, spoil in DAMAGE.items():
+        shutil.rmtree("f"), shutil.copytree("whole", "f")
+        spoil(Path("f", name))
+        before = files_of("f")
+        verbs = [night]
+        if damage == "half":
+            verbs += [["show"], ["erase", "--users=" + _users("u1")], ["close"]]
         if (name, damage) == ("state-00000001", "gone"):  # an older copy, which may be closed
-            verb = ["run", "--night=2026-11-01", "--input=n2.csv", *COLUMNS]
-        said = refused(capsys, verb[0], "--folder=f", *verb[1:])
-        assert (said.startswith("--folder: ") and "'f" in said) or "2026-11-01 is out" in said
-    assert files_of("f") == before and files_of("out") == out
+            verbs = [["run", "--night=2026-11-01", "--input=n2.csv", *COLUMNS]]
+        for verb, *words in verbs:
+            said = refused(capsys, verb, "--folder=f", *words)
+            assert (said.startswith("--folder: ") and "'f" in said) or "2026-11-01 is out" in said
+        assert files_of("f") == before and files_of("out") == out
 
 
 @pytest.mark.parametrize("where", [(), ("settings",), ("parameters",), ("parameters", "score")])
-@pytest.mark.parametrize(
-    "value", [None, [], {}, 10**400, "gone"], ids=["null", "list", "object", "huge", "gone"]
-)
-def test_damaged_settings_are_one_line(place, capsys, where, value):
+def test_damaged_settings_are_one_line(place, capsys, where):
     main(["series", *OPEN])
     path = Path("f/series.json")
     before = path.read_text()
-    for name in functools.reduce(dict.get, where, json.loads(before)):
+    names = list(functools.reduce(dict.get, where, json.loads(before)))
+    for name, value in itertools.product(names, [None, [], {}, 10**400, "gone"]):
         values = json.loads(before)
         within = functools.reduce(dict.get, where, values)
         if within[name] == value or (name, value) == ("first_night", None):
@@ -676,7 +674,7 @@ def test_damaged_settings_are_one_line(place, capsys, where, value):
             del within[name]
         path.write_text(json.dumps(values))
         said = refused(capsys, "run", "--folder=f", "--night=2026-11-01", "--input=n1.csv", *COLUMNS)
-        assert said.startswith("--folder: "), name
+        assert said.startswith("--folder: "), (name, value)
     path.write_text(before)
     assert run(1) == 0
 

@@ -86,7 +86,7 @@ def test_wherever_a_command_ends_the_same_again_makes_it_whole(store, capsys, wh
     expected = output(store)
     number, done = (0 if way == "killed" else -1), False
     while not done:
-        number += 3
+        number += 7
         store.objects.clear()
         store.objects.update(saved)
         left = [number]
