@@ -16,6 +16,7 @@ from dpbeam.cli import main
 from dpbeam.jobs import running
 from tests.support.commands import select_command, select_flags, small_pairs, without_progress
 from tests.support.disks import fill, small_disk
+from tests.support.kill_at import in_child
 from tests.support.waiting import wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -85,22 +86,21 @@ def test_full_disk(place, full_soon, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("place", ["output", "messages"])
-def test_files_that_may_not_grow(place, tmp_path):
+def test_files_that_may_not_grow(place, tmp_path, monkeypatch, capfd):
     """Under `ulimit -f`: of 4 kB, which the ledger passes, or of 8 kB, which messages do."""
     temp, limit = tmp_path / "temp", 4096 if place == "output" else 8192
     temp.mkdir()
-    flags = select_command(small_pairs(tmp_path, users=3_000), tmp_path / "out" / "x", temp)
-    done = subprocess.run(
-        [*flags, "--quiet", "--method=gsu", *(["--num_shards=3"] if place == "messages" else [])],
-        cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(temp)},
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-        capture_output=True,
-        text=True,
-    )
+    monkeypatch.setattr("tempfile.tempdir", str(temp))
+    flags = select_flags(small_pairs(tmp_path, users=3_000), tmp_path / "out" / "x", temp)
+    flags += ["--quiet", "--method=gsu", *(["--num_shards=3"] if place == "messages" else [])]
+
+    def limited() -> int:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        return main(["select", *flags])
+
+    assert in_child(limited) == 2
     where = temp if place == "messages" else tmp_path / "out"
-    assert (done.returncode, done.stdout, done.stderr) == (
-        2,
+    assert capfd.readouterr() == (
         "",
         f"dpbeam select: error: File too large, in '{where}'; raise the limit on the size of a file (ulimit -f)\n",
     )
