@@ -57,7 +57,7 @@ def all_pure(event):
 
 def plain_zcdp_delta(rho, epsilon):
     """Canonne, Kamath, Steinke 2020, Prop. 12, minimised over a plain grid of orders."""
-    a = 1 + np.geomspace(1e-4, 1e6, 400_001)
+    a = 1 + np.geomspace(1e-4, 1e6, 40_001)
     return float(np.exp(np.min((a - 1) * (a * rho - epsilon) - np.log(a - 1) + a * np.log1p(-1 / a))))
 
 
@@ -106,9 +106,10 @@ def test_every_plan_fits_its_budget_and_takes_the_better_composition(place, sele
             assert plan.event.kind == "zcdp" and plan.event.epsilon == epsilon
             # The threshold's delta included; nothing worth having is left, and zCDP alone would not allow more.
             assert spent.delta >= delta * (1 - 2e-3)
-            assert plain_delta(plan.event, epsilon) >= delta * (1 - 1e-4)
+            plain = plain_delta(plan.event, epsilon)
+            assert plain >= delta * (1 - 1e-4)
             if not any(isinstance(leaf, PeelingEvent) for leaf in leaves(plan.event)):
-                assert plain_delta(plan.event, epsilon) <= delta * (1 + 1e-4)
+                assert plain <= delta * (1 + 1e-4)
         else:
             assert plan.event.kind == "basic"
 
@@ -139,7 +140,7 @@ def test_a_selection_composed_by_basic_leaves_basic(accounting):
     assert ("zcdp" in plan.choice_budgets) == (accounting == "gaussian")
 
 
-@pytest.mark.parametrize("k", [1, 5, 100, 1_000])
+@pytest.mark.parametrize("k", [1, 1_000])
 @pytest.mark.parametrize("mechanism", UNKNOWN)
 @pytest.mark.parametrize("noisy_counts", [False, True])
 def test_a_public_domain_spends_all_on_the_choice(mechanism, k, noisy_counts):
@@ -328,8 +329,7 @@ def test_the_default_selector_is_that_of_the_command():
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5, 100])
-@pytest.mark.parametrize("delta", [1e-5, 1e-9, 1e-12])
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-12), (1.0, 1e-5), (5.0, 1e-9)])
 def test_limited_domain_of_any_k_costs_its_budget(k, delta, epsilon):
     """Few choices are cheaper as pure epsilon than in zCDP; the ledger charges them so."""
     plan = plan_topk(TopKConfig(epsilon, delta, k, mechanism="limited-domain"))

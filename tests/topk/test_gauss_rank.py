@@ -122,13 +122,11 @@ def test_every_way_equals_its_definition_from_any_number_of_blocks(case):
         assert ranked(plan, inside, domain, blocks, shards) == expected
 
 
-@pytest.mark.parametrize("case", ["clip", "public"])
-def test_beam_equals_the_definition(case, tmp_path):
-    asked, pairs, domain = CASES[case]
+def test_beam_equals_the_definition(tmp_path):
+    asked, pairs, _ = CASES["clip"]
     with RunFolder(str(tmp_path), KEY) as folder:
-        assert on_beam(pairs, TopKItems(asked, run=folder, domain=domain, num_shards=3)) == ranked(
-            plan_topk(asked), [pair for pair in pairs if domain is None or pair[1] in domain], domain
-        )
+        released = on_beam(pairs, TopKItems(asked, run=folder, num_shards=3))
+    assert released == ranked(plan_topk(asked), pairs)
 
 
 def on_beam(pairs, transform):
@@ -142,7 +140,7 @@ def on_beam(pairs, transform):
 sizes = st.lists(st.integers(0, 40), min_size=1, max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40)
 @given(sizes, st.sampled_from(CLIPS))
 def test_a_users_weights_have_norm_at_most_one_and_nearly_reach_it(degrees, clip):
     rows = Csr(
@@ -168,7 +166,7 @@ def test_weights_clipped_by_a_long_list_need_no_table_of_it():
     assert units.tolist() == [math.isqrt(NORM_UNITS // 10_000_000)] * 3
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_one_user_moves_one_bucket_by_one_and_the_sums_by_norm_one(data):
     """Through the program: what blocks send on the two last trips, with a user and without, for any way."""
@@ -318,9 +316,9 @@ def test_an_empty_domain_ranks_nothing():
     assert ranked(plan_topk(config(epsilon=0.5, delta=1e-9)), []) == []
 
 
-@pytest.mark.parametrize("k,share", [(1, 0.5), (400, 0.62), (1600, 0.7)])
-def test_the_selections_share_follows_k(k, share):
-    asked = TopKConfig(1.0, 1e-5, k, mechanism="gauss-rank")
-    assert plan_topk(asked).config.selector_share == pytest.approx(share)
+def test_the_selections_share_follows_k():
+    for k, share in ((1, 0.5), (400, 0.62), (1600, 0.7)):
+        asked = TopKConfig(1.0, 1e-5, k, mechanism="gauss-rank")
+        assert plan_topk(asked).config.selector_share == pytest.approx(share)
     assert plan_topk(replace(asked, selector_share=0.3)).config.selector_share == 0.3
     assert plan_topk(replace(asked, mechanism="cdp-peel")).config.selector_share == 0.5
