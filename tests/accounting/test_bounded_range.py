@@ -81,9 +81,7 @@ def test_many_rounds_are_above_the_best_fixed_choice_and_close(rounds, epsilon, 
     assert 0 < attack <= choices_delta(epsilon, e, rounds) <= fixed_pair(rounds, epsilon, e * 1.015)
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "e", "rounds"), [(1.0, 0.05, 40), (2.0, 0.3, 12), (0.5, 0.2, 3), (1.0, 0.05, 80)]
-)
+@pytest.mark.parametrize(("epsilon", "e", "rounds"), [(1.0, 0.05, 40), (2.0, 0.3, 12), (0.5, 0.2, 3)])
 def test_the_grid_costs_little(epsilon, e, rounds, monkeypatch):
     """Four times finer, without blocks: lower, but by no more than .3 % of eps_0."""
     bound, dearer = choices_delta(epsilon, e, rounds), choices_delta(epsilon, e * 1.003, rounds)
@@ -222,7 +220,7 @@ def test_pure_at_the_ends():
     assert choices_delta(1.0, 0.1, 1 << 50) == zcdp_delta((1 << 50) * 0.01 / 8 * (1 + 1e-14), 1.0)
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=12)
 @given(
     st.floats(-2, 1.5).map(lambda x: 10.0**x),
     st.integers(1, 40),
@@ -255,8 +253,7 @@ def test_gain_over_zcdp(rounds, gain):
     assert 1e-6 * (1 - 2e-3) <= choices_delta(1.0, epsilon0, rounds) <= 1e-6
 
 
-@pytest.mark.parametrize("epsilon", [0.01, 1.0, 10.0])
-@pytest.mark.parametrize("delta", [1e-3, 1e-12])
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.01, 1e-3), (1.0, 1e-12), (10.0, 1e-3)])
 @pytest.mark.parametrize("rounds", [1, 3, 60])
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.98])
 def test_the_largest_range_fits_and_a_larger_does_not(epsilon, delta, rounds, share):

@@ -123,7 +123,7 @@ def test_few_choices_cost_more_as_zcdp():
     delta=st.floats(1e-12, 1e-3),
     epsilon=st.floats(0.1, 4.0),
 )
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5)
 def test_gaussian_noise_and_a_threshold(sigmas, sensitivity, delta, epsilon):
     noises = [GaussianEvent(s * sensitivity, sensitivity, r) for r, s in enumerate(sigmas, 1)]
     noise = NoiseSpec("gaussian", sigmas[0] * sensitivity, 1)

@@ -191,7 +191,7 @@ class TestAccounts:
 class TestDeadJobs:
     """A job dies at some step; then the same release id comes again."""
 
-    def test_before_anything_leaves(self, tmp_path, store, monkeypatch):
+    def test_before_anything_leaves(self, tmp_path, store, monkeypatch, capsys):
         """It stays reserved; a retry goes on in the same folder, with the same noise, and pays nothing more."""
         with monkeypatch.context() as patched, pytest.raises(DiedError):
             patched.setattr(run_folder, "check_receipts", dies)
@@ -199,6 +199,14 @@ class TestDeadJobs:
         assert state(store) == RESERVED and pipelines._came == []
         (folder,) = (tmp_path / "temp").iterdir()
         key = (folder / owner.KEY).read_bytes()
+        account = [f"--budget={tmp_path}/budget.db", "--dataset=d"]
+        assert main(["budget", "show", *account]) == 0
+        assert f"reserved: release 'r', a pipeline in the folder '{folder}'" in capsys.readouterr().out
+        run = RunFolder(str(tmp_path))
+        with pytest.raises(InputError, match=r"^release_id: 'r' was begun in the folder .*: drop run, and"):
+            budget = {"budget": str(tmp_path / "budget.db"), "dataset": "d", "release_id": "r"}
+            released(SelectPartitions(CONFIG, run=run, **budget))
+        run.remove()
         keys = []
         monkeypatch.setattr(run_folder, "remove_run", lambda path: keys.append((path, _key(path))))
         assert released(charged(tmp_path))
@@ -266,27 +274,6 @@ class TestDeadJobs:
         with pytest.raises(Exception, match="was taken over or given back while the run was under way"):
             released(charged(tmp_path))
         assert state(store) == RETURNED and pipelines._came == []
-
-    def test_the_account_names_the_folder(self, tmp_path, store, monkeypatch, capsys):
-        with monkeypatch.context() as patched, pytest.raises(DiedError):
-            patched.setattr(run_folder, "check_receipts", dies)
-            released(charged(tmp_path))
-        assert main(["budget", "show", f"--budget={tmp_path}/budget.db", "--dataset=d"]) == 0
-        assert (
-            f"reserved: release 'r', a pipeline in the folder '{tmp_path}/temp/dpbeam-run-"
-            in capsys.readouterr().out
-        )
-
-    def test_a_held_folder_beside_that_of_the_account(self, tmp_path, store, monkeypatch):
-        with monkeypatch.context() as patched, pytest.raises(DiedError):
-            patched.setattr(run_folder, "check_receipts", dies)
-            released(charged(tmp_path))
-        run = RunFolder(str(tmp_path))
-        with pytest.raises(InputError, match=r"^release_id: 'r' was begun in the folder .*: drop run, and"):
-            budget = {"budget": str(tmp_path / "budget.db"), "dataset": "d", "release_id": "r"}
-            released(SelectPartitions(CONFIG, run=run, **budget))
-        run.remove()
-        assert released(charged(tmp_path))
 
     def test_each_stage_again(self, tmp_path, store, monkeypatch):
         """An engine makes the first and the last two stages again, after they have come to their end."""
