@@ -6,8 +6,10 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
+from dpbeam.families.registry import families
 from tests.support import quick_runner
 from tests.support.instances import popular_table, power_law_table
+from tests.support.plans import remembered
 
 
 @pytest.fixture
@@ -15,9 +17,15 @@ def beams_runner():
     """A test that asks for it runs commands on Beam's in-process runner, as they are."""
 
 
+#: How kinds of release plan, each plan once.
+PLANS = {family: remembered(family.plan) for family in families().values()}
+
+
 @pytest.fixture(autouse=True)
-def quick_pipelines(request, monkeypatch):
-    """Commands run their pipelines on the simulator's runner, which takes a third of the CPU."""
+def quick_commands(request, monkeypatch):
+    """Commands calibrate each plan once, and run pipelines on the simulator's runner: a third of the CPU of Beam's."""
+    for family, plan in PLANS.items():
+        monkeypatch.setattr(family, "plan", plan)
     if "beams_runner" not in request.fixturenames:
         monkeypatch.setattr(FnApiRunner, "run_pipeline", lambda _, pipeline, __: quick_runner.run(pipeline))
 

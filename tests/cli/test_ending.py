@@ -20,6 +20,7 @@ from dpbeam.hitting.family import HittingSetConfig
 from dpbeam.jobs.console import run_command
 from dpbeam.jobs.exit_codes import ExitCode
 from dpbeam.jobs.progress import Progress
+from dpbeam.selection.config import SelectionConfig
 from tests.support.commands import COLUMNS, without_progress
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -463,7 +464,7 @@ class TestCommands:
         def broken(*_, **__):
             raise RuntimeError(text)
 
-        monkeypatch.setattr("dpbeam.selection.plan.make_plan", broken)
+        monkeypatch.setattr(SelectionConfig, "plan", broken)
         assert main(PLAN) == 1
         assert capsys.readouterr().err.splitlines()[-1].endswith(f"{told} (--verbose shows the whole trace)")
 
@@ -471,7 +472,7 @@ class TestCommands:
         def broken(*_, **__):
             raise RuntimeError("deep inside")
 
-        monkeypatch.setattr("dpbeam.selection.plan.make_plan", broken)
+        monkeypatch.setattr(SelectionConfig, "plan", broken)
         path = tmp_path / "a.yaml"
         path.write_text("verbose: true\n")
         assert main(PLAN) == 1

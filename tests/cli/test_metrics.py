@@ -43,8 +43,6 @@ def write(folder, kind: str, users: int) -> list[str]:
         pq.write_table(pa.table(dict(zip(("user", "item"), zip(*pairs)))), path)
     elif kind == "csv":
         path.write_text("user,item\n" + "".join(f"{u},{i}\n" for u, i in pairs))
-    elif kind == "jsonl":
-        path.write_text("".join(f'{{"user": "{u}", "item": "{i}"}}\n' for u, i in pairs))
     else:  # a file is a user
         for number in range(users):
             (folder / f"{number}.txt").write_text("alpha beta gamma\n")
@@ -54,7 +52,7 @@ def write(folder, kind: str, users: int) -> list[str]:
 
 @pytest.mark.parametrize(
     ("command", "kind"),
-    [("select", "parquet"), ("select", "csv"), ("select", "jsonl"), ("select", "txt"), ("top-k", "csv")],
+    [("select", "parquet"), ("select", "txt"), ("top-k", "csv")],
 )
 def test_elements_are_no_rows(command, kind, counts, tmp_path):
     method = ["--method=gsu", "--set=rounds=2"] if command == "select" else ["--k=2", "--selector=basic"]

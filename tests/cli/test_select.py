@@ -70,6 +70,7 @@ class TestOutput:
         assert ledger.neighbouring_relation == "add/remove one user"
         assert ledger.versions["apache-beam"]
 
+    @pytest.mark.usefixtures("beams_runner")
     def test_large_inputs_run_in_threads_and_give_the_same_bytes(self, pairs, tmp_path, capsys, monkeypatch):
         flags = ["--set=rounds=2", "--max_items_per_user=60", KEY, "--noisy_weights", "--num_shards=6"]
         written = []
@@ -317,6 +318,7 @@ class TestBadInput:
         code, _, err = select(capsys, *flags)
         assert (code, err) == (2, f"dpbeam select: error: --{name} is required\n")
 
+    @pytest.mark.usefixtures("beams_runner")
     def test_beam_flags_go_to_beam(self, pairs, tmp_path, capsys):
         out = str(tmp_path / "items")
         flags = ["--runner", "FnApiRunner", "--direct_num_workers=1", f"--temp_location={tmp_path / 'temp'}"]
