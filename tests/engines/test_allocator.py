@@ -11,7 +11,7 @@ import resource, threading
 from dpbeam.runners.allocator import keep_freed_memory
 
 def work():
-    for _ in range(20):
+    for _ in range(10):
         held = [b"x" * ({megabytes} << 20) for _ in range({arrays})]
         del held
 

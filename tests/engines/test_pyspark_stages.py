@@ -166,7 +166,7 @@ def test_what_it_does_not_do_is_refused_by_name(why, tmp_path):
     assert not os.path.exists(tmp_path / "out")
 
 
-@pytest.mark.parametrize("name, attempts", [("mad2r", 1), ("gsu2", 3), ("vote", 3)])
+@pytest.mark.parametrize("name, attempts", [("mad2r", 1), ("gsu2", 3)])
 def test_it_releases_what_the_in_process_run_releases(name, attempts, tmp_path, monkeypatch):
     """Also where bundles run several times, and of some the first attempt counts, of others a later one."""
     make = beam.Pipeline

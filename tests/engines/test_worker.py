@@ -4,6 +4,7 @@ import argparse
 import hashlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -22,8 +23,10 @@ from apache_beam.portability.api import (
     beam_provision_api_pb2_grpc,
     beam_runner_api_pb2,
 )
+from apache_beam.runners.worker import data_plane
 
 from dpbeam.runners import worker
+from tests.support.kill_at import in_child
 from tests.support.waiting import wait_until
 
 CONTENT = b"staged bytes" * 1000
@@ -189,41 +192,37 @@ def _lives(process):
 
 def test_output_travels_in_small_messages():
     """In a process of its own: the limit holds for all streams that Beam makes later."""
-    program = """
-from dpbeam.runners import worker
-from apache_beam.runners.worker import data_plane
-worker.tune_data_plane(1000)
-assert data_plane._DEFAULT_SIZE_FLUSH_THRESHOLD == 1000
-for time_limit in (0, 1000):
-    sent = []
-    stream = data_plane.ClosableOutputStream.create(sent.append, sent.append, time_limit)
-    for _ in range(20):
-        stream.write(b"x" * 300)
-        stream.maybe_flush()
-    assert [len(message) for message in sent] == [1200] * 5, sent
-    stream.close()
-"""
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+    def work() -> int:
+        worker.tune_data_plane(1000)
+        assert data_plane._DEFAULT_SIZE_FLUSH_THRESHOLD == 1000
+        for time_limit in (0, 1000):
+            sent = []
+            stream = data_plane.ClosableOutputStream.create(sent.append, sent.append, time_limit)
+            for _ in range(20):
+                stream.write(b"x" * 300)
+                stream.maybe_flush()
+            assert [len(message) for message in sent] == [1200] * 5, sent
+            stream.close()
+        return 0
+
+    assert in_child(work) == 0
 
 
 def test_a_worker_can_finish_a_bundle_that_nobody_reads_yet():
     """300 MB wait to be sent; without the worker's setting the last write never returns."""
-    program = """
-from dpbeam.runners import worker
-from apache_beam.runners.worker import data_plane
-worker.tune_data_plane()
-channel = data_plane._GrpcDataChannel()
-stream = channel.output_stream("instruction", "transform")
-for _ in range(300):
-    stream.write(bytes(1 << 20))
-    stream.maybe_flush()
-stream.close()
-print("finished", flush=True)
-import os
-os._exit(0)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert done.stdout == "finished\n", done.stderr
+
+    def work() -> int:
+        signal.alarm(60)  # ends the process
+        worker.tune_data_plane()
+        stream = data_plane._GrpcDataChannel().output_stream("instruction", "transform")
+        for _ in range(300):
+            stream.write(bytes(1 << 20))
+            stream.maybe_flush()
+        stream.close()
+        return 0
+
+    assert in_child(work) == 0
 
 
 def test_a_worker_that_cannot_begin_says_why_in_the_engines_log(services):

@@ -54,10 +54,9 @@ def test_beam_equals_in_process(way, tmp_path, tools):
     assert on_beam(tmp_path, config(), **WAYS[way]) == ranked(expected)
 
 
-@pytest.mark.parametrize("way", ["gathered", "trips"])
-def test_a_public_domain_on_beam(way, tmp_path):
+def test_a_public_domain_on_beam(tmp_path):
     names = ["item 2", "item 0", "nobody"]
-    (ranking,) = on_beam(tmp_path, config(5, public=True), domain=names, **WAYS[way])
+    (ranking,) = on_beam(tmp_path, config(5, public=True), domain=names, **WAYS["trips"])
     assert [rank for rank, _ in ranking] == [1, 2, 3]
     assert sorted(item for _, item in ranking) == sorted(names)
     frame = {"user": [user for user, _ in PAIRS], "item": [item for _, item in PAIRS]}

@@ -38,7 +38,7 @@ def listed(users, items):
     return list(zip(plain(users).to_pylist(), plain(items).to_pylist()))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 2), st.lists(st.tuples(TEXTS, TEXTS, TEXTS), max_size=12), st.booleans())
 def test_files_and_memory_follow_one_rule(width, rows, dictionaries):
     users = [row[0] for row in rows]

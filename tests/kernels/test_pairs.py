@@ -428,7 +428,7 @@ def test_samples_change_with_key_and_user():
     assert len({row.tobytes() for row in first}) == 50
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.integers(1, 12), st.integers(1, 30), st.integers(1, 30), st.integers(0, 10**6))
 def test_samples_merge(cap, left, right, seed):
     """The bottom of a union is the bottom of the bottoms, for any cut of a user's pairs into batches."""

@@ -91,7 +91,7 @@ def test_the_loss_has_the_law_of_one_gaussian_mechanism():
     """
     made = plan(market([3], 40), **WORST)
     mu = 1 / made.noise.sigma
-    losses_seen = losses(made, 400)
+    losses_seen = losses(made, 300)
     assert stats.kstest((losses_seen - mu**2 / 2) / mu, "norm").pvalue > 1e-6
     for wrong in (mu * 1.5, mu / 1.5):
         assert stats.kstest((losses_seen - wrong**2 / 2) / wrong, "norm").pvalue < 1e-6

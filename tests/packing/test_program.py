@@ -196,8 +196,8 @@ def test_overuse_is_as_rare_as_beta_says():
     assert stats.binom.sf(45, 60, 0.4) < 1e-7
     assert 1 <= over <= 45
     strict = plan(market([60], 400), failure_probability=1e-3, alpha=0.9, start_rounds=4)
-    # False alarm: two overuses of 60 at 1e-3 have probability 1.7e-3 each pair; four have 5e-7.
-    assert sum((demands.T @ packed(strict, values, demands, f"{k}")[0])[0] > 60 for k in range(60)) <= 3
+    # False alarm: four overuses of 30 at 1e-3 have probability 3e-8.
+    assert sum((demands.T @ packed(strict, values, demands, f"{k}")[0])[0] > 60 for k in range(30)) <= 3
 
 
 def test_whole_bundles():

@@ -8,7 +8,7 @@ from itertools import pairwise
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -65,6 +65,7 @@ def test_no_minus_zero():
     assert abs(scaled(law, MASS_BITS)[-1] - exact[1]) < exact[1] * 2.0**-130
 
 
+@settings(max_examples=50)
 @given(
     st.one_of(
         st.floats(1, LARGEST_SCALE), st.builds(lambda e, m: m * 2.0**e, st.integers(0, 55), st.floats(1, 2))
@@ -111,7 +112,7 @@ def test_tables_are_small_and_draws_fit_into_64_bits(scale):
     assert shifts[0] == 0 and all(0 < b - a <= 9 for a, b in pairwise(shifts))
 
 
-@pytest.mark.parametrize("scale", SCALES[4:])
+@pytest.mark.parametrize("scale", SCALES[5::2])
 def test_distribution_of_many_draws(scale):
     """Body and tails; false alarm below 1e-9 for each of 7 p-values. Scale x 0.7 and 1.3 fail."""
     n = 300_000
