@@ -210,7 +210,7 @@ class KindContract:
         for settings in self.settings():
             ledgers = [
                 json.loads(self.released(settings, newcomer).ledger.to_json())
-                for newcomer in ((), *NEWCOMERS.values())
+                for newcomer in ((), ITEMS, LISTED[-1:], ("new",))
             ]
             for ledger in ledgers:
                 ledger.pop("release", None)

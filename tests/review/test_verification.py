@@ -29,9 +29,13 @@ def statements(values) -> dict[str, bool | None]:
 SMALL = {"bits": {"max_items_per_user": 20, "budget_split": [1]}}
 
 
+def small_ledger(method, **settings):
+    return ledger_of(method, settings={**SMALL.get(method, {}), **settings})
+
+
 @pytest.mark.parametrize("method", selectors())
 def test_honest_ledgers_hold(method):
-    ledger = ledger_of(method, settings=SMALL.get(method, {})).to_json()
+    ledger = small_ledger(method).to_json()
     verdicts = statements(ledger)
     assert verdicts.pop("other settings") is None
     assert set(verdicts) >= {"guarantee", "noise", "key", "settings"} and all(verdicts.values())
@@ -50,12 +54,12 @@ def moved(value, factor):
 @pytest.mark.parametrize("method", selectors())
 def test_another_processor_may_round_otherwise(method):
     """numpy's exponentials differ in their last bits between processors, and many are in a calibration."""
-    events = event_to_dict(ledger_of(method).events)
+    events = event_to_dict(small_ledger(method).events)
     assert alike(events, moved(events, 1 + 1e-14)) and not alike(events, moved(events, 1 + 1e-6))
 
 
 def test_a_curve_that_another_processor_rounds_is_calibrated_the_same():
-    values = json.loads(ledger_of("bits").to_json())
+    values = json.loads(small_ledger("bits").to_json())
     for curve in events_of(values, "WeightedBernoulliEvent"):
         curve["knots"] = [[n, p if p == 0.5 else math.nextafter(p, 0)] for n, p in curve["knots"]]
     again = calibrated_anew(Ledger.from_json(json.dumps(values)))
@@ -74,7 +78,7 @@ def stated_in(ledger) -> set[str]:
 
 
 def floored(method, min_users=7):
-    return ledger_of(method, settings={**SMALL.get(method, {}), "min_users": min_users})
+    return small_ledger(method, min_users=min_users)
 
 
 @pytest.mark.parametrize("method", selectors())
@@ -92,7 +96,7 @@ def test_a_floor_on_users_is_stated(method):
             f"then {users - 1}, the most that {users - 1} give, is taken off every weight before noise"
         )
     assert "min_users" in stated_in(ledger)
-    assert "floor" not in statements(ledger_of(method, settings=SMALL.get(method, {})).to_json())
+    assert "floor" not in statements(small_ledger(method).to_json())
 
 
 def test_a_floor_that_an_event_depends_on_is_recomputed(monkeypatch):
@@ -306,7 +310,7 @@ def test_moves_of_coins_that_do_not_cover_their_items():
 
 
 def values_of(method: str) -> dict:
-    return json.loads(ledger_of(method).to_json())
+    return json.loads(small_ledger(method).to_json())
 
 
 def test_an_event_of_a_family_to_come():
