@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from apache_beam.dataframe.convert import to_dataframe, to_pcollection
@@ -19,8 +20,12 @@ from apache_beam.utils.timestamp import Timestamp
 import dpbeam
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.cli import main
+from dpbeam.kernels.canonical import plain
 from dpbeam.review.families import calibrated_anew
 from dpbeam.review.verification import check_ledger
+from dpbeam.rows.elements import PairFields, to_batches
+from dpbeam.rows.lists import ListedItems
+from dpbeam.rows.released import ReleasedFields
 from tests.support.pipelines import kept, outcome
 
 PAIRS = [(f"u{u}", f"i{n}") for n, holders in enumerate((60, 45, 30, 2)) for u in range(holders)]
@@ -55,6 +60,10 @@ class Elements:
     where: dict[str, Any] = dataclasses.field(default_factory=lambda: WHO)
     then: Callable[[beam.PCollection], beam.PCollection] = lambda came: came
 
+    def of(self, pipeline: beam.Pipeline) -> beam.PCollection:
+        source = beam.Create(self.elements)
+        return self.then(pipeline | (source if self.hint is None else source.with_output_types(self.hint)))
+
 
 ELEMENTS = {
     "tuples": Elements(PAIRS),
@@ -86,19 +95,37 @@ KINDS: dict[str, tuple[type, dict[str, Any]]] = {
 }
 
 
-def by_kind(tmp_path, came: Elements, kinds=KINDS) -> list[Any]:
+def by_kind(tmp_path, came: Elements) -> list[Any]:
     """What kinds of release give, in one pipeline."""
 
     def build(pipeline):
-        source = beam.Create(came.elements)
-        rows = came.then(pipeline | (source if came.hint is None else source.with_output_types(came.hint)))
-        for kind in kinds:
-            transform, settings = KINDS[kind]
+        rows = came.of(pipeline)
+        for kind, (transform, settings) in KINDS.items():
             made = transform(**BUDGET, **settings, **came.where, run_folder=str(tmp_path))
             named = f"Name {kind}" >> beam.Map(lambda row, kind: (kind, *row), kind)
             kept(rows | kind >> made | named, f"Keep {kind}")
 
     return sorted(outcome(build))
+
+
+def pairs_of(came: Elements, domain: list[Any] = LISTED) -> tuple[pa.Table, list[Any]]:
+    """What every kind of release takes from elements beside a list, and as what the items are released."""
+    fields = []
+
+    def build(pipeline):
+        rows = came.of(pipeline)
+        places = PairFields.of(came.where["user"], came.where["item"], None, "error")
+        listed = ListedItems.of("domain", domain, places)
+        fields.append(places.typed(rows.element_type, {"domain": listed.kinds}))
+        kept(to_batches(rows, fields[0].of_batch, fields[0].of_rows))
+
+    pairs = pa.Table.from_batches(batch_of_bytes(batch) for batch in outcome(build))
+    released = ReleasedFields("item", fields[0].names, fields[0].kinds, ())
+    return pairs, [row[0] for batch in pairs.to_batches() for row in released.rows(batch)]
+
+
+def batch_of_bytes(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.record_batch({name: plain(batch.column(name)) for name in ("user", "item")})
 
 
 @pytest.fixture(scope="module")
@@ -109,11 +136,17 @@ def wanted(tmp_path_factory):
     return rows
 
 
-@pytest.mark.parametrize("name", [name for name in ELEMENTS if name != "tuples"])
-def test_every_kind_of_element_gives_the_same_rows(name, wanted, tmp_path):
-    """Of one kind of release, as all read elements by the same code; of all kinds where fields are nested in rows."""
-    kinds = KINDS if name == "nested rows" else ("count",)
-    assert by_kind(tmp_path, ELEMENTS[name], kinds) == [row for row in wanted if row[0] in kinds]
+def test_every_kind_of_release_takes_fields_of_rows(wanted, tmp_path):
+    assert by_kind(tmp_path, ELEMENTS["nested rows"]) == wanted
+
+
+@pytest.mark.parametrize("name", ELEMENTS)
+def test_every_kind_of_element_gives_the_same_pairs(name):
+    pairs, released = pairs_of(ELEMENTS[name])
+    assert sorted(zip(pairs["user"].to_pylist(), pairs["item"].to_pylist())) == sorted(
+        (user.encode(), item.encode()) for user, item in PAIRS
+    )
+    assert sorted(released) == sorted(item for _, item in PAIRS)
 
 
 WRITTEN = "00010203-0405-0607-0809-0a0b0c0d0e0f"
@@ -135,31 +168,32 @@ USERS = 60
 @pytest.mark.parametrize(
     ("name", "shape"), [("int", "tuples"), *itertools.product(TYPES, ("rows", "batches"))]
 )
-def test_every_type_of_user_and_item(name, shape, tmp_path):
-    """60 users hold value 0, by almost exact counts: users of a type are told apart, and items are its strings."""
+def test_every_type_of_user_and_item(name, shape):
+    """Users of a type are told apart, and items are its strings, which a list of such items names."""
     value, hint, written = TYPES[name]
     pairs = [(value(user), value(0)) for user in range(USERS)]
+    where = {"user": "user", "item": "item"}
     if shape == "tuples":
-        came = beam.Create(pairs).with_output_types(tuple[hint, hint])
+        came = Elements(pairs, tuple[hint, hint], where)
     elif shape == "rows":
-        came = beam.Create([beam.Row(user=user, item=item) for user, item in pairs])
+        came = Elements([beam.Row(user=user, item=item) for user, item in pairs], None, where)
     else:
         columns = [list(map(_of_arrow, column)) for column in zip(*pairs)]
-        came = beam.Create([pa.table(dict(zip(("user", "item"), columns)))])
-    counts = dpbeam.CountItems(epsilon=500, delta=1e-2, domain=[value(0)], run_folder=str(tmp_path))
-    [row] = outcome(lambda pipeline: kept(pipeline | came | counts))
-    assert row.item == written and type(row.item) is type(written) and abs(row.noisy_count - USERS) <= 1
+        came = Elements([pa.table(dict(zip(("user", "item"), columns)))], None, where)
+    taken, released = pairs_of(came, [value(0)])
+    assert len(pc.unique(taken["user"])) == USERS
+    listed = ListedItems.of("domain", [value(0)], PairFields.of("user", "item", None, "error"))
+    assert pc.unique(taken["item"]).to_pylist() == listed.items.to_pylist()
+    assert released == [written] * USERS and {type(item) for item in released} == {type(written)}
 
 
 def _of_arrow(value):
     return value.to_utc_datetime(has_tz=True) if isinstance(value, Timestamp) else value
 
 
-@pytest.mark.parametrize("batches", [False, True])
-def test_items_of_several_fields(batches, tmp_path):
+def test_items_of_several_fields(tmp_path):
     rows = [{"user": user, "of": {"host": "h"}, "port": 80 + user % 2} for user in range(2 * USERS)]
-    came = beam.Create([pa.Table.from_pylist(rows)] if batches else rows)
-    hint = pa.Table if batches else dict[str, Any]
+    came = beam.Create(rows).with_output_types(dict[str, Any])
     counts = dpbeam.CountItems(
         epsilon=500,
         delta=1e-2,
@@ -168,7 +202,7 @@ def test_items_of_several_fields(batches, tmp_path):
         domain=[("h", 80), ("h", 443)],
         run_folder=str(tmp_path),
     )
-    released = sorted(outcome(lambda pipeline: kept(pipeline | came.with_output_types(hint) | counts)))
+    released = sorted(outcome(lambda pipeline: kept(pipeline | came | counts)))
     assert [(row.host, row.port) for row in released] == [("h", 80), ("h", 443)]
     assert [abs(row.noisy_count - users) <= 1 for row, users in zip(released, (USERS, 0))] == [True, True]
 
@@ -185,7 +219,7 @@ def test_a_list_beside_a_selection_may_be_a_pcollection(argument, counts, tmp_pa
     assert sorted(outcome(lambda p: build(p, p | "List" >> beam.Create(LISTED)))) == wanted
 
 
-@pytest.mark.parametrize("kind", ["top-k", "hitting-set", "count"])
+@pytest.mark.parametrize("kind", ["top-k", "hitting-set"])  # and counts in a folder of the caller's
 def test_a_domain_may_be_a_pcollection(kind, wanted, tmp_path):
     transform, settings = KINDS[kind]
 
