@@ -41,7 +41,7 @@ from tests.support.markets import batch_of
 from tests.support.pipelines import unchecked
 from tests.support.running import key
 
-CONFIG = SelectionConfig(epsilon=1.0, delta=1e-3, method="mad2r", max_items_per_user=4, noisy_weights=True)
+CONFIG = SelectionConfig(epsilon=1.0, delta=1e-3, method="basic", max_items_per_user=4, noisy_weights=True)
 REFUSED = "the noise of this run belongs to other data or settings"
 MANY = [(f"u{n}", item) for n in range(400) for item in ("a", "b", f"c{n % 3}")]
 WAYS = {"one step": {"pairs": 1_200}, "stages": {"num_blocks": 3, "num_shards": 2}}
@@ -81,7 +81,6 @@ class TestPipelineThatRunsTwice:
         "change",
         [
             lambda rows: [*rows, ("one more", "a")],
-            lambda rows: rows[1:],
             lambda rows: [*rows[:-1], (rows[-1][0], "b"), (rows[-1][0], "new")],
         ],
     )
@@ -233,7 +232,7 @@ class TestFolder:
     def folder(self, tmp_path):
         """Of a run that came to its end, and whose folder was not removed."""
         run = RunFolder(str(tmp_path), key(KEY))
-        jobs(run, chained("gsu"), str(tmp_path / "out"), trips_per_job=32)
+        jobs(run, chained("dp-sips"), str(tmp_path / "out"), trips_per_job=32)
         yield run
         run.remove()
 
@@ -251,7 +250,7 @@ class TestFolder:
     )
     def test_with_other_settings(self, change, folder, tmp_path):
         folder.leave()
-        program = chained(change.get("program", "gsu"))
+        program = chained(change.get("program", "dp-sips"))
         sizes = {name: value for name, value in change.items() if name != "program"}
         with pytest.raises(InputError, match=REFUSED):
             jobs(RunFolder.resume(folder.path), program, str(tmp_path / "again"), trips_per_job=32, **sizes)
@@ -259,7 +258,7 @@ class TestFolder:
     def test_another_way(self, folder):
         """All trips in one step would be bound in another place."""
         folder.leave()
-        again, program = RunFolder.resume(folder.path), chained("gsu")
+        again, program = RunFolder.resume(folder.path), chained("dp-sips")
         blocks = blocks_of(beam.Pipeline(options=options()), again.store, program, PAIRS[1:])
         with pytest.raises(InputError, match=REFUSED):
             _ = blocks | graph.RunProgram(again.store, program, one_step=True)
@@ -281,11 +280,11 @@ class TestFolder:
     def test_with_other_data(self, folder, tmp_path, monkeypatch):
         folder.leave()
         again, out = RunFolder.resume(folder.path), str(tmp_path / "again")
-        jobs(again, chained("gsu"), out, trips_per_job=32)
+        jobs(again, chained("dp-sips"), out, trips_per_job=32)
         assert Path(out).read_text() == (tmp_path / "out").read_text()
         monkeypatch.setattr("tests.engine.beam.test_hub.PAIRS", PAIRS[1:])
         with pytest.raises(Exception, match=REFUSED):
-            jobs(again, chained("gsu"), str(tmp_path / "other"), trips_per_job=32)
+            jobs(again, chained("dp-sips"), str(tmp_path / "other"), trips_per_job=32)
         assert not (tmp_path / "other").exists()
 
 

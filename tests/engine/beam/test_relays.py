@@ -20,8 +20,7 @@ from dpbeam.kernels.columns import decode, pack
 from dpbeam.kernels.relays import Relays
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
-from dpbeam.selectors.registry import selectors
-from tests.engine.beam.test_hub import KEY, PAIRS, PROGRAMS, chained, in_process, jobs, on_beam
+from tests.engine.beam.test_hub import KEY, PAIRS, PROGRAMS, chained, in_process, jobs, on_beam, several_trips
 from tests.support.instances import batches
 from tests.support.running import key
 
@@ -29,7 +28,7 @@ SIZES = {"num_blocks": 11, "num_shards": 7}
 RELAYS = Relays(7, 3, 3)
 
 
-@pytest.mark.parametrize("name", [*selectors(), *PROGRAMS])
+@pytest.mark.parametrize("name", [*several_trips(), *PROGRAMS])
 def test_relays_change_nothing_that_is_released(name, tmp_path, monkeypatch):
     program, written = chained(name), set()
     write = store.RunStore.write
