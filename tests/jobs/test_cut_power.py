@@ -1,13 +1,11 @@
-"""Power cut at every write of a command: nothing that was said to be done is lost, charged twice or drawn twice."""
+"""Power cut at writes of a command: nothing that was said to be done is lost, charged twice or drawn twice.
+
+`python -m tests.support.cut_power FOLDER COMMAND` tries every write, in minutes each; the simulator cuts at others.
+"""
 
 import pytest
 
 from tests.support.commands import steps_of
-from tests.support.cut_power import COMMANDS
-
-#: Images of the disk that are tried; `python -m tests.support.cut_power FOLDER COMMAND` tries all, in minutes each.
-MORE = "15"
-SERIES = ["open", "first", "erase", "second", "close"]
 
 
 def check_release(step: dict) -> None:
@@ -34,25 +32,13 @@ def test_some_cuts_of_a_release(command, sample, tmp_path):
         check_release(step)
 
 
-@pytest.mark.slow
-def test_some_cuts_of_a_night(tmp_path):
-    for step in steps_of("tests.support.cut_power", tmp_path, "first", "8"):
+@pytest.mark.parametrize(
+    ("command", "sample"),
+    [
+        pytest.param("first", 8, marks=pytest.mark.slow),
+        *(pytest.param(command, 4, marks=pytest.mark.engines) for command in ("open", "erase", "close")),
+    ],
+)
+def test_some_cuts_of_a_series(command, sample, tmp_path):
+    for step in steps_of("tests.support.cut_power", tmp_path, command, str(sample)):
         check_series(step)
-
-
-@pytest.mark.engines  # hundreds of processes
-@pytest.mark.parametrize("command", COMMANDS)
-def test_more_cuts_of_every_release(command, tmp_path):
-    steps = steps_of("tests.support.cut_power", tmp_path, command, MORE)
-    for step in steps:
-        check_release(step)
-    assert len(steps) > 5 and any(step["done"] for step in steps)
-
-
-@pytest.mark.engines
-@pytest.mark.parametrize("command", SERIES)
-def test_more_cuts_of_every_command_of_a_series(command, tmp_path):
-    steps = steps_of("tests.support.cut_power", tmp_path, command, MORE)
-    for step in steps:
-        check_series(step)
-    assert len(steps) > 5 and any(step["done"] for step in steps)

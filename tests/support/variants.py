@@ -5,10 +5,7 @@ At these budgets thresholds lie between 1 and 9, so that a hundred users release
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
-
-import pytest
+from collections.abc import Iterable
 
 from dpbeam.engine.program import Program
 from dpbeam.selection.config import SelectionConfig
@@ -26,14 +23,9 @@ VARIANTS: dict[str, dict] = {
 NUMBERS_ALONE = {"gsu2", "gsu4", "gsu16", *(n for n in variants() if n.endswith(("published", "accounting")))}
 
 
-def some_with_engines(names: Iterable[str], rare: Callable[[str], bool]) -> list[Any]:
-    """Parameters of a test, of which the `rare` ones run with --engines."""
-    return [pytest.param(name, marks=pytest.mark.engines if rare(name) else ()) for name in names]
-
-
-def own_code_first(names: Iterable[str]) -> list[Any]:
-    """Parameters of a test: what ends with one of NUMBERS_ALONE runs with --engines."""
-    return some_with_engines(names, lambda name: name.split(", ")[-1] in NUMBERS_ALONE)
+def of_own_code(names: Iterable[str]) -> list[str]:
+    """Those that do not end with one of NUMBERS_ALONE."""
+    return [name for name in names if name.split(", ")[-1] not in NUMBERS_ALONE]
 
 
 def case_of(name: str) -> SelectorCase:

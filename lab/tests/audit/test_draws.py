@@ -16,7 +16,7 @@ from dpbeam.selectors.registry import selectors, variants
 from dpbeam_lab.audit.draws import ITEMS, Drawn, smallest_seen, uniform_p
 from dpbeam_lab.audit.faults import quiet
 from dpbeam_lab.audit.programs import programs
-from tests.support.variants import own_code_first
+from tests.support.variants import of_own_code
 
 ALPHA = 1e-6  # a sound program fails one test with this probability
 PROGRAMS = programs()
@@ -52,7 +52,7 @@ def test_every_selector_and_every_family_is_there():
     )
 
 
-@pytest.mark.parametrize("name", own_code_first(PROGRAMS))
+@pytest.mark.parametrize("name", of_own_code(PROGRAMS))
 def test_draws_are_as_stated_and_a_scale_that_is_off_shows(name, running):
     """Noise x 0.7 of items and of the hub, every round for itself; x 1.3 of one program for each law and place."""
     made = running(name)

@@ -119,8 +119,11 @@ def test_a_wrapper_that_forgets_the_hub_shows(name):
     assert made.drawn(1, build=Unmet).fault(ALPHA, made.stated).endswith(" is never drawn")
 
 
-#: What must be seen; smaller faults, which cost the most trials, are for the table of the documents.
+#: What must be seen; smaller faults, which cost the most trials, are for the table of the documents. Counts of one law
+#: of noise are drawn by one function.
 ASSERTED = rows(Sizes(shares=(0.5, 0.8), factors=tuple(c for c in FACTORS if c >= MUST_SEE)))
+for _name in set(ASSERTED) & {f"counts, {name}" for name in ("dp-sips", "mad", "mad2r", "gsu8", "vote")}:
+    del ASSERTED[_name]
 
 
 @pytest.mark.engines
