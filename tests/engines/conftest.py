@@ -61,7 +61,6 @@ ENGINES = (
     "pyspark-twice",
     "spark-embedded",
     "spark-cluster",
-    "spark-cluster-uncached",
     "spark-cluster-kept",
 )
 #: With a second copy of whatever takes long, on another host.
@@ -84,12 +83,18 @@ _STORES = {"s3_store", "azure_store", "hdfs_store", "yarn_on_hdfs", "object_stor
 
 
 def pytest_collection_modifyitems(items) -> None:
-    """Mark what needs a real engine: by its fixtures, unless its parameter `name` is the runner in this process."""
+    """Mark what needs a real engine: by its fixtures, unless its parameter `name` is the runner in this process.
+
+    Who shares clusters, or stores, shares a process: they start once.
+    """
     for item in items:
         name = getattr(item, "callspec", None) and item.callspec.params.get("name")
         used = set(getattr(item, "fixturenames", ()))
-        if _STORES & used or (_REAL & used and str(name) != "direct"):
+        on_engine = bool(_REAL & used) and str(name) != "direct"
+        if _STORES & used or on_engine:
             item.add_marker(pytest.mark.engines)
+        group = "clusters" if on_engine else "stores" if _STORES & used else item.path.stem
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 def tagged_processes(tag: str, only: str = "") -> dict[int, str]:
@@ -493,8 +498,6 @@ def _make(name: str, request, job_servers) -> Engine:
         cluster = request.getfixturevalue("spark_cluster")
         server = job_servers(options.spark_jar(cache), ["--spark-master-url", cluster.address], cluster.tag)
         flags = ["--runner=SparkRunner", f"--spark_master_url={cluster.address}", f"--job_endpoint={server}"]
-        if "uncached" in name:
-            flags.append("--cache_disabled")
         if name.endswith("kept"):  # a third less time; not where workers die, see docs/how-to/spark.md
             flags.append("--environment_cache_millis=30000")
         return Engine(name, flags, cluster.tag)

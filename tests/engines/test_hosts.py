@@ -40,9 +40,8 @@ def network(tmp_path_factory) -> Iterator[Network]:
     if missing := hosts.refused():
         pytest.skip(f"needs network namespaces, which this machine refuses: {missing}")
     _fetch("flink")
-    _fetch("spark")
     cache = pathlib.Path(options.cache_folder())
-    parts = ["jars", *(path.name for engine in ("flink", "spark") for path in cache.glob(f"{engine}-[0-9]*"))]
+    parts = ["jars", *(path.name for path in cache.glob("flink-[0-9]*"))]
     seen = hosts.programs(os.path.realpath(java()), str(cache), parts)
     with Network(tmp_path_factory.mktemp("hosts"), ["launcher", *WORKERS], seen) as made:
         yield made
@@ -93,11 +92,11 @@ def pairs(store, environment, tmp_path_factory) -> pathlib.Path:
     return folder
 
 
-@pytest.fixture(scope="class")
-def expected(request, pairs, tmp_path_factory) -> dict[str, bytes]:
+@pytest.fixture(scope="module")
+def expected(pairs, tmp_path_factory) -> dict[str, bytes]:
     """What the same command writes on this machine."""
     folder = tmp_path_factory.mktemp("expected")
-    assert main(selection(str(pairs), str(folder), *request.cls.flags)) == 0
+    assert main(selection(str(pairs), str(folder))) == 0
     return output(folder)
 
 
@@ -170,7 +169,6 @@ class OnHosts:
     """Runs of the command on one engine."""
 
     engine: str
-    flags: tuple[str, ...] = ()
     runner: tuple[str, ...]
 
     @classmethod
@@ -187,14 +185,8 @@ class OnHosts:
         assert process.wait(150 * PATIENCE) == 0, (network.folder / f"{name}.log").read_text()
 
     def command(self, place: str, store: Store) -> list[str]:
-        command = selection(f"{store.url}/pairs", f"{store.url}/{place}", *self.flags, *self.runner)
+        command = selection(f"{store.url}/pairs", f"{store.url}/{place}", *self.runner)
         return [sys.executable, "-m", "dpbeam.cli", *command]
-
-    def run_undisturbed(self, cluster: Network, store: Store, objects, environment, expected) -> None:
-        place = self.engine
-        run = cluster.hosts["launcher"].run(self.command(place, store), environment, 400 * PATIENCE)
-        assert run.returncode == 0, run.stderr[-4000:]
-        check_written(objects, place, expected)
 
     def run_while_a_host_dies(self, cluster: Network, store: Store, objects, environment, expected) -> None:
         """kill -9 of all that runs there while messages travel; its disk and its network are thrown away."""
@@ -250,22 +242,6 @@ class TestFlink(OnHosts):
         assert lost not in that_worked(cluster, job), "the host that came back had no part"
 
 
-class TestSpark(OnHosts):
-    """A method of one round: every stage starts Python anew."""
-
-    engine = "spark"
-    flags = ("--method=basic",)
-    runner = ("--runner=SparkRunner", "--spark_master_url=spark://launcher:7077")
-
-    def test_the_bytes_of_one_machine(self, cluster, store, objects, environment, pairs, expected):
-        self.run_undisturbed(cluster, store, objects, environment, expected)
-        logs = f"cat {hosts.CACHE}/run/spark-*/work/*/*/stderr"
-        said = [cluster.hosts[name].run(["bash", "-c", logs]).stdout for name in WORKERS]
-        assert all("Finished task" in text for text in said), [text[-2000:] for text in said]
-        # Spark may give all tasks with a Python worker to the host that is free first.
-        assert any("Beam Fn Control client connected" in text for text in said)
-
-
 class TestPySpark(OnHosts):
     """A standalone cluster of PySpark's own jars, with Spark's workers."""
 
@@ -292,12 +268,6 @@ class TestPySpark(OnHosts):
         ready = "Successfully registered with master" if name in WORKERS else "elected leader"
         wait_until(lambda: process.poll() is not None or ready in log.read_text(), 90, f"Spark on {name}")
         assert process.poll() is None, log.read_text()
-
-    def test_the_bytes_of_one_machine(self, cluster, store, objects, environment, pairs, expected):
-        self.run_undisturbed(cluster, store, objects, environment, expected)
-        for name in WORKERS:
-            said = cluster.hosts[name].run(["bash", "-c", "cat /tmp/work/*/*/stderr"]).stdout
-            assert "Finished task" in said, f"{name} had no part: {said[-2000:]}"
 
     def test_a_host_that_dies_and_comes_back_empty(
         self, cluster, store, objects, environment, pairs, expected

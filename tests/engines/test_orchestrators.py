@@ -153,10 +153,10 @@ def fetch(script: str) -> None:
 
 
 def test_airflow(tmp_path):
-    """A series of three nights, two days and one by the other DAGs, a task of each killed half-way; a night and a day
-    again; a day that no budget is left for."""
+    """A series of three nights, and a day by each of the other DAGs, of which a task is killed half-way; a night and a
+    day again; a day that no budget is left for."""
     fetch("airflow")
-    place = Place(tmp_path, releases=6, months=1)
+    place = Place(tmp_path, releases=4, months=1)
     write_days(place)
     killed = {f"{PLAIN}.select.{DAYS[1]}", f"{BEAM}.top_k.{DAYS[0]}"}
     stop, kills = threading.Event(), []
@@ -167,9 +167,7 @@ def test_airflow(tmp_path):
         thread.start()
     wanted = [[SERIES, f"{day}T00:00:00+00:00"] for day in (*DAYS, DAYS[0])]
     wanted[-1][1] = f"{DAYS[0]}T13:37:11+00:00"  # a day again
-    wanted += [
-        [dag, f"{day}T00:00:00+00:00"] for dag, day in ((PLAIN, DAYS[0]), (PLAIN, DAYS[1]), (BEAM, DAYS[0]))
-    ]
+    wanted += [[dag, f"{day}T00:00:00+00:00"] for dag, day in ((PLAIN, DAYS[1]), (BEAM, DAYS[0]))]
     # The same day at an odd hour, given again when all is out; and one day too many.
     wanted += [[PLAIN, f"{DAYS[1]}T13:37:11+00:00"], [BEAM, f"{MORE}T00:00:00+00:00"]]
     try:
@@ -207,7 +205,7 @@ def test_airflow(tmp_path):
             assert pathlib.Path(result["ledger"].replace(".ledger.json", ".report.html")).exists()
 
     for task in ("select", "top_k"):
-        before = filled[1]["tasks"][task]["returned"]
+        before = filled[0]["tasks"][task]["returned"]
         assert again["tasks"][task]["returned"] == {**before, "status": "already_released"}
 
     assert refused["state"] == "failed"
@@ -218,7 +216,7 @@ def test_airflow(tmp_path):
     assert result["status"] == "refused" and "the limit of dataset 'logs' would be passed" in result["error"]
 
     account = place.account()
-    assert len([e for e in account.entries if e.kind == "reserve"]) == len(account.releases) == 7
+    assert len([e for e in account.entries if e.kind == "reserve"]) == len(account.releases) == 5
     assert {release.state for release in account.releases.values()} == {"committed"}
     (standing,) = account.touched(next(iter(account.releases.values())).charge)
     assert standing.left["epsilon"] == 0
@@ -242,7 +240,7 @@ def check_series(place: Place, runs) -> None:
 
 
 def test_dagster(tmp_path):
-    """One day, and again; then a day that no budget is left for."""
+    """One day, and again; a night that is refused, in the month below."""
     fetch("dagster")
     place = Place(tmp_path, releases=2)
     write_days(place)
@@ -263,9 +261,6 @@ def test_dagster(tmp_path):
     assert len(before) == 4
     place.run(*argv, "--partition", DAYS[0])
     assert place.files() == before and len(place.account().releases) == 2
-    with pytest.raises(AssertionError, match="dpbeam ended with 2; its log says why"):
-        place.run(*argv, "--partition", MORE)
-    assert len(place.account().releases) == 2
 
 
 def month() -> dict[str, tuple[np.ndarray, list[str]]]:

@@ -15,10 +15,7 @@ pytestmark = [pytest.mark.engines, pytest.mark.slow]
 
 #: Four passes in two jobs.
 ROUND_BY_ROUND = ["--num_blocks=3", "--passes_per_job=2"]
-RUNS = [
-    ("prism", []),
-    *((name, ROUND_BY_ROUND) for name in ("direct-2", "flink-cluster", "pyspark-cluster")),
-]
+RUNS = [("pyspark-cluster", []), ("flink-cluster", ROUND_BY_ROUND)]  # Prism: test_java
 
 
 @pytest.fixture(scope="module")

@@ -9,28 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpbeam.cli import main
-from tests.support import resumable_job
 from tests.support.instances import popular_table
-from tests.support.running import key, release
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
-
-
-def test_a_killed_launcher_is_resumed_by_another(engine, tmp_path, monkeypatch):
-    on = engine("pyspark-cluster")
-    monkeypatch.setenv("PYTHONPATH", os.getcwd())
-    argv = [sys.executable, resumable_job.__file__, str(tmp_path)]
-    killed = on.run([*argv, "--die"], tmp_path / "log")
-    assert killed.code == -signal.SIGKILL, killed.log[-4000:]
-    (folder,) = glob.glob(str(tmp_path / "dpbeam-run-*"))
-    assert os.path.exists(f"{folder}/checkpoint-{resumable_job.TRIPS_PER_JOB}")
-    assert not os.path.exists(tmp_path / "out")
-    again = on.run(argv, tmp_path / "again")
-    assert again.code == 0, again.log[-4000:]
-    uninterrupted = release(resumable_job.program(), resumable_job.PAIRS, key(resumable_job.KEY))
-    assert eval((tmp_path / "out").read_text()) == sorted(uninterrupted.items.to_pylist())
-    assert glob.glob(str(tmp_path / "dpbeam-run-*")) == []
 
 
 def test_a_killed_hitting_set_goes_on(engine, tmp_path):

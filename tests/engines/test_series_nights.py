@@ -1,5 +1,6 @@
 """Nights of a series on engines: the same bytes as in one process, also mixed, killed, and on a store."""
 
+import glob
 import os
 import pathlib
 import signal
@@ -14,8 +15,6 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.slow
 #: Those on which a launcher is killed are below.
 ENGINES = ("spark-cluster-kept", "flink-embedded", "prism", "direct-2")
-#: On these the second night is made in one process; Beam's SparkRunner takes minutes for each.
-MIXED = ("flink-embedded", "spark-cluster-kept")
 
 
 def command(place: str, number: int, folder: pathlib.Path) -> list[str]:
@@ -27,15 +26,14 @@ def command(place: str, number: int, folder: pathlib.Path) -> list[str]:
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_the_same_bytes_on_every_engine(name, engine, inputs, expected, tmp_path, monkeypatch):  # noqa: F811
+    """The second night, between two of one process: it reads the state of one, and leaves one to the other."""
     monkeypatch.chdir(inputs)
     here = str(tmp_path)
     assert main(opening(here)) == 0
-    for number in (1, 2, 3):
-        if number == 2 and name in MIXED:  # a night between in one process
-            assert main(night(here, number)) == 0
-            continue
-        run = engine(name).run(command(here, number, inputs), tmp_path / "log")
-        assert run.code == 0, run.log[-4000:]
+    assert main(night(here, 1)) == 0
+    run = engine(name).run(command(here, 2, inputs), tmp_path / "log")
+    assert run.code == 0, run.log[-4000:]
+    assert main(night(here, 3)) == 0
     assert output(here) == expected
 
 
@@ -51,26 +49,15 @@ def test_a_night_whose_launcher_was_killed_is_made_by_the_next(
     monkeypatch.chdir(inputs)
     here, on = str(tmp_path), engine(name)
     assert main(opening(here)) == 0
-    for number in (1, 2, 3):
-        if number == 2:
-            before = set(os.listdir(f"{here}/f"))
-            running = on.start(command(here, number, inputs), tmp_path / "killed")
-            wait_until(
-                lambda before=before, running=running: (
-                    running.poll() is not None
-                    or any(name.startswith("part-") for name in set(os.listdir(f"{here}/f")) - before)
-                ),
-                300,
-                "a part of the night",
-            )
-            os.killpg(running.pid, signal.SIGKILL)
-            running.wait()
+    assert main(night(here, 1)) == 0
+    running = on.start(command(here, 2, inputs), tmp_path / "killed")
+    wait_until(
+        lambda: running.poll() is not None or glob.glob(f"{here}/f/part-*"), 300, "a part of the night"
+    )
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    for number in (2, 3):
         run = on.run(command(here, number, inputs), tmp_path / "log")
         assert run.code == 0, run.log[-4000:]
-    assert output(here) == expected
-    # Other pairs are refused by the launcher, whatever the engine.
-    other = [word.replace("n3.csv", "n1.csv") for word in command(here, 3, inputs)]
-    run = on.run(other, tmp_path / "other")
-    assert run.code == 2 and "was made from other pairs" in run.log
     assert output(here) == expected
     assert not any(name.startswith("work-") for name in os.listdir(f"{here}/f"))

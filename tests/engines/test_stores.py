@@ -315,9 +315,12 @@ def proxied(objects, monkeypatch):
         yield proxy, place
 
 
-@OBJECT_STORES
+@pytest.mark.parametrize("object_store", ["s3"], indirect=True)
 class TestFaults:
-    """The store misbehaves: the output is the same, or the run says why there is none."""
+    """The store misbehaves: the output is the same, or the run says why there is none.
+
+    On Azure: test_stores_series.py, and tests/storage/test_cloud.py on a server of the tests.
+    """
 
     @pytest.mark.parametrize(
         "fault",
@@ -361,7 +364,7 @@ class TestFaults:
         """Whatever it takes no more, from a probe of the private folder to its key: a later run may do better."""
         proxy, place = proxied
         hurry(monkeypatch, 1)
-        for last in range(4):
+        for last in (0, 2):
             proxy.rule = lambda r, last=last: 503 if r.kind == "put" and r.number >= last else None
             proxy.seen.clear()
             assert main(flags(str(pairs), place)) == 1
@@ -389,12 +392,9 @@ def test_a_listing_that_lags(proxied, pairs, expected, capsys):
         assert output(place) == expected
 
 
-@pytest.mark.parametrize("name", ["s3", "azure", "hdfs"])
+@pytest.mark.parametrize("name", ["s3", "hdfs"])
 def test_a_server_that_starts_anew(name, request, pairs, expected, monkeypatch):
-    """kill -9 in the middle of the rounds, of HDFS its name node; what was written is there again when it is back.
-
-    Azurite forgets what it took in the seconds before its end by force, so it ends by request.
-    """
+    """kill -9 in the middle of the rounds, of HDFS its name node; what was written is there again when it is back."""
     store = request.getfixturevalue(f"{name}_store")
     for variable, text in store.variables().items():
         monkeypatch.setenv(variable, text)
@@ -403,7 +403,7 @@ def test_a_server_that_starts_anew(name, request, pairs, expected, monkeypatch):
     run = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
     wait_until(lambda: run.poll() is not None or _messages(f"{place}/temp"), 120, "messages in files")
     assert run.poll() is None, run.communicate()[1]
-    store.call("down") if name == "azure" else store.kill()
+    store.kill()
     gone, back = time.monotonic(), []
     starting = threading.Timer(2, lambda: back.append(store.call("up")))
     starting.start()

@@ -144,16 +144,6 @@ def test_of_two_nights_at_once_one_is_made(place, expected):
         assert output(place)[name] == expected[name]
 
 
-@ON_EACH
-def test_the_same_night_at_once_is_made_once(place, expected):
-    assert main(opening(place)) == 0
-    ended = processes(*[night(place, 1)] * 2)
-    assert {code for code, _ in ended} <= {0, 1} and 0 in [code for code, _ in ended], ended
-    for number in NIGHTS:
-        assert main(night(place, number)) == 0
-    assert output(place) == expected
-
-
 @pytest.fixture
 def proxied(request, monkeypatch, inputs):
     """(a proxy before the store of objects that the parameter names, a folder of this test's own there)."""
@@ -170,20 +160,11 @@ ON_OBJECTS = pytest.mark.parametrize("proxied", ["s3", "azure"], indirect=True)
 
 
 @ON_OBJECTS
-@pytest.mark.parametrize(
-    "fault",
-    [
-        pytest.param(lambda r: "cut" if r.kind == "put" and r.number % 3 == 0 else None, id="cut-put"),
-        pytest.param(
-            lambda r: "lose answer" if r.kind in ("put", "delete") and r.number % 3 == 0 else None,
-            id="lost-answer",
-        ),
-    ],
-)
-def test_passing_faults_change_nothing(proxied, fault, expected):
+def test_passing_faults_change_nothing(proxied, expected):
     """An answer that is lost tells the next try that the file is there: it is its own. Others: test_stores."""
     proxy, place = proxied
-    proxy.rule = fault
+    faults = {"put": ["cut", "lose answer"], "delete": ["lose answer"] * 2}
+    proxy.rule = lambda r: None if r.number % 3 else faults.get(r.kind, [None] * 2)[r.number % 2]
     for argv in (opening(place), *(night(place, number) for number in NIGHTS)):
         assert main(argv) == 0
     assert sum(proxy.faults.values()) >= 3
@@ -191,13 +172,16 @@ def test_passing_faults_change_nothing(proxied, fault, expected):
     assert output(place) == expected
 
 
-@ON_OBJECTS
+ON_S3 = pytest.mark.parametrize("proxied", ["s3"], indirect=True)
+
+
+@ON_S3
 def test_a_store_that_takes_nothing_more_is_one_line(proxied, expected, capsys, monkeypatch):
     proxy, place = proxied
     monkeypatch.setattr(cloud, "ATTEMPTS", 1)
     monkeypatch.setattr(lease, "SECONDS", 2)  # this process lives, and cannot say that its lock is free
     assert main(opening(place)) == 0
-    for last in (0, 1, 3, 5):
+    for last in (0, 3):
         proxy.rule = lambda r, last=last: 503 if r.kind == "put" and r.number >= last else None
         proxy.seen.clear()
         code = main(night(place, 1))
@@ -209,13 +193,13 @@ def test_a_store_that_takes_nothing_more_is_one_line(proxied, expected, capsys, 
     assert output(place) == expected
 
 
-@ON_OBJECTS
+@ON_S3
 def test_killed_at_a_request_a_night_is_made_by_the_next(proxied, expected):
     """kill -9 of the process, before the store has taken a request or after: its lock counts as free at once."""
     proxy, place = proxied
     assert main(opening(place)) == 0
     lived = 0
-    for step in range(2, 60, 7):
+    for step in (2, 9, 16, 30, 44):
         proxy.seen.clear()
         running: list[subprocess.Popen] = []
         begun = threading.Event()
@@ -236,9 +220,9 @@ def test_killed_at_a_request_a_night_is_made_by_the_next(proxied, expected):
         begun.set()
         lived += running[0].wait(120) == 0
         proxy.rule = lambda request: None
-        if (step + 7) // 21 > step // 21:  # the last kill of this night
+        if step > 9:  # the last kill of this night
             assert main(night(place, number)) == 0
-    assert lived <= 3
+    assert lived <= 2
     assert output(place) == expected
 
 

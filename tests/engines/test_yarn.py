@@ -1,22 +1,15 @@
 """PySparkRunner on YARN, with HDFS for all files: the page's own command, and what YARN does to an application."""
 
-import contextlib
 import os
-import re
-import signal
 import subprocess
 import sys
-from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
-from dpbeam.cli import main
 from dpbeam.storage import FileSystems
 from tests.support.examples import ROOT, Workspace, blocks
-from tests.support.long_items import write_long_items
-from tests.support.stores import comparable, put, selection
-from tests.support.waiting import PATIENCE, wait_until
+from tests.support.stores import put
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 #: Spark 4.3 may fail by itself while it submits, before anything runs; whoever meets it submits again.
@@ -53,26 +46,6 @@ def submit(yarn_on_hdfs, tmp_path):
     return start
 
 
-def executors(yarn) -> list[int]:
-    """Containers of this YARN that run tasks, by what their command lines name."""
-    here, numbers = Path(yarn.finding["HADOOP_CONF_DIR"]).parent.name, []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            command = (folder / "cmdline").read_bytes().decode(errors="replace")
-            if "java\0" in command and "YarnCoarseGrainedExecutorBackend" in command and here in command:
-                numbers.append(int(folder.name))
-    return numbers
-
-
-@pytest.fixture(scope="module")
-def pairs(yarn_on_hdfs, tmp_path_factory):
-    """(folder of this machine, the same on HDFS): files of 6,000 users."""
-    folder = tmp_path_factory.mktemp("pairs")
-    write_long_items(folder, users=6_000, items=2_000, files=6)
-    put(folder, f"{yarn_on_hdfs.url}/pairs")
-    return str(folder), f"{yarn_on_hdfs.url}/pairs"
-
-
 def files_of(place: str) -> dict[str, bytes]:
     """By name, of a folder on a store."""
     paths = FileSystems.list_prefix(f"{place}/")
@@ -104,30 +77,6 @@ def test_the_first_example_of_the_page(yarn_on_hdfs, tmp_path):
     assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr[-4000:]}"
     released = files_of(f"{yarn_on_hdfs.url}/out")
     assert set(released) == {"queries-00000-of-00001.parquet", "queries.ledger.json"}
-
-
-def test_executors_that_are_killed_do_not_change_the_release(yarn_on_hdfs, submit, pairs, tmp_path):
-    here, there = pairs
-    assert main(selection(here, str(tmp_path / "own"))) == 0
-    place = f"{yarn_on_hdfs.url}/killed"
-
-    def log() -> str:
-        return (tmp_path / "log").read_text()
-
-    for _ in range(3):
-        process = submit([*selection(there, place), "--runner=PySparkRunner"])
-        wait_until(lambda: "Starting task" in log() or process.poll() is not None, 200, "a task of the job")  # noqa: B023
-        if SPARKS_OWN not in log():
-            break
-    killed = executors(yarn_on_hdfs)
-    for number in killed:
-        os.kill(number, signal.SIGKILL)
-    assert process.wait(400 * PATIENCE) == 0 and killed, log()[-6000:]
-    assert re.search("lost executor", log(), re.I)
-    own = {path.name: path.read_bytes() for path in (tmp_path / "own" / "out").iterdir()}
-    assert sum(pq.read_table(path).num_rows for path in (tmp_path / "own" / "out").glob("*.parquet")) > 50
-    assert comparable(files_of(f"{place}/out")) == comparable(own)
-    assert not FileSystems.list_prefix(f"{place}/temp/"), "private files were left"
 
 
 def test_yarn_knows_how_an_application_ended(yarn_on_hdfs, submit, tmp_path):
