@@ -58,15 +58,14 @@ def test_every_command_killed_at_each_kind_of_step_is_done_once(tmp_path):
     assert len(killed) > 50
 
 
-@pytest.mark.engines  # some hundred processes
-def test_a_night_on_an_engine_killed_at_each_kind_of_step_is_made_once(tmp_path):
-    """One that goes on from the parts of another. Its output is put in place as that of a night in one process."""
-    killed = steps(tmp_path, "engine", "kinds", "third")
+@pytest.mark.engines  # pipelines in processes of their own
+def test_a_night_on_an_engine_killed_at_some_kinds_of_steps_is_made_once(tmp_path):
+    """One that goes on from the parts of another; at others the simulator kills. Its output is put in place as that of
+    a night in one process."""
+    killed = steps(tmp_path, "engine", "some", "third")
     check(killed)
     assert stages(killed, 4)[:2] == ["before the state", "between state and output"]
-    kinds = {step["step"] for step in killed}
-    assert len(killed) == len(kinds) > 30
-    assert {"os.remove f/part-N-block-N", "os.remove f/part-N-shard-N", "os.link f/part-N-block-N"} <= kinds
+    assert len(killed) == len({step["step"] for step in killed}) > 10
 
 
 @pytest.mark.slow

@@ -174,11 +174,14 @@ def test_bad_input_is_one_line_and_exit_code_two(name, engine, tmp_path):
     assert_left_nothing(tmp_path)
 
 
-def in_rounds(folder, stored="block-*") -> None:
+def in_rounds(process, folder, stored="block-*") -> None:
     """Wait until a job has stored blocks of private data, made of messages that it also stored."""
     wait_until(
-        lambda: glob.glob(f"{folder}/temp/dpbeam-run-*/{stored}"), 120, f"{stored} in the run's folder"
+        lambda: process.poll() is not None or glob.glob(f"{folder}/temp/dpbeam-run-*/{stored}"),
+        120,
+        f"{stored} in the run's folder",
     )
+    assert process.poll() is None, (folder / "log").read_text()[-4000:]
     assert glob.glob(f"{folder}/temp/dpbeam-run-*/{FILE_PREFIX}*"), "no message was large"
 
 
@@ -196,7 +199,7 @@ def test_a_killed_worker_does_not_change_the_release(name, engine, pairs, releas
     on = engine(name)
     before = set(on.python_workers())
     process = on.start(command(pairs, tmp_path, "mad2r", 4), tmp_path / "log")
-    in_rounds(tmp_path, "pairs-gone")
+    in_rounds(process, tmp_path, "pairs-gone")
     wait_until(lambda: kill_one(on.python_workers().keys() - before), 30, "a Python worker of the job")
     assert_done(on.finish(process, tmp_path / "log"), tmp_path, released("mad2r"))
 
@@ -208,7 +211,7 @@ def test_a_cancelled_job_leaves_nothing_and_runs_again(name, number, engine, pai
     on = engine(name)
     argv = command(pairs, tmp_path, "gsu", 4)  # long enough to be met in its rounds
     process = on.start(argv, tmp_path / "log")
-    in_rounds(tmp_path)
+    in_rounds(process, tmp_path)
     process.send_signal(number)
     run = on.finish(process, tmp_path / "log")
     assert run.code == 1, run.log[-4000:]

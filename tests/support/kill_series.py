@@ -1,12 +1,12 @@
 """`dpbeam series`, each command killed with SIGKILL at every step that others can see, and then given again.
 
-    python -m tests.support.kill_series FOLDER [engine] [kinds] paused|COMMAND...
+    python -m tests.support.kill_series FOLDER [engine] [kinds|some] paused|COMMAND...
 
 With `engine` the nights are made on one, in threads of the command's process. A step is whatever changes a file or a
 folder, as the interpreter's audit events tell, and the rounds of a night in one process. With `kinds` a command is
-killed at the first step of each kind alone in the series' folder: a kind is an event and a name without its numbers,
-and all that goes with a folder that is removed is one. Prints a JSON list with what was there after each. `paused`
-stops the process of a night there instead, while another one makes the same night.
+killed at the first step of each kind alone in the series' folder, with `some` at every third of these: a kind is an
+event and a name without its numbers, and all that goes with a folder that is removed is one. Prints a JSON list with
+what was there after each. `paused` stops the process of a night there instead, while another one makes the same night.
 """
 
 from __future__ import annotations
@@ -190,8 +190,8 @@ def differ(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     return sorted(names) + ["charged"] * (one["charged"] != other["charged"])
 
 
-def kills(wanted: Sequence[str], *, by_kind: bool) -> list[dict[str, Any]]:
-    """Every step of these commands, or the first of each kind."""
+def kills(wanted: Sequence[str], *, by_kind: int) -> list[dict[str, Any]]:
+    """Every step of these commands, or the first of each kind, or of every `by_kind`-th one."""
     steps: list[dict[str, Any]] = []
     save("before-open")
     for name in COMMANDS:  # undisturbed
@@ -204,7 +204,7 @@ def kills(wanted: Sequence[str], *, by_kind: bool) -> list[dict[str, Any]]:
         if name == "open" or name not in wanted:
             continue
         restore(f"before-{name}")
-        for step in kinds_of(name) if by_kind else itertools.count(1):
+        for step in kinds_of(name)[::by_kind] if by_kind else itertools.count(1):
             restore(f"before-{name}")
             code = run(name, functools.partial(die_at, step))
             if code >= 0 and not by_kind:
@@ -315,5 +315,5 @@ if __name__ == "__main__":
     if words == ["paused"]:
         print(json.dumps(pauses()))
     else:
-        by_kind = words[0] == "kinds"
-        print(json.dumps(kills(words[by_kind:], by_kind=by_kind)))
+        by_kind = {"kinds": 1, "some": 3}.get(words[0], 0)
+        print(json.dumps(kills(words[by_kind > 0 :], by_kind=by_kind)))
