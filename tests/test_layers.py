@@ -78,7 +78,9 @@ WITH_BEAM = (
 DISPATCH = "dpbeam.cli"
 #: Package -> the folder that it lies in.
 PACKAGES = {"dpbeam": ".", "pipelines": ".", "dpbeam_lab": "lab"}
-_ENTRY = re.compile(rf"({'|'.join(PACKAGES)})(\.\w+)+(:\w+)?")
+_ENTRY = re.compile(rf"""(?P<quote>["'])(?P<module>({"|".join(PACKAGES)})(\.\w+)+)(:\w+)?(?P=quote)""")
+#: Where a statement holds others.
+_STATEMENTS = ("body", "orelse", "handlers", "finalbody", "cases")
 
 
 @functools.cache
@@ -96,34 +98,29 @@ def _parts(path: Path) -> tuple[str, ...]:
 
 
 @functools.cache
-def nodes_of(path: Path) -> list[ast.AST]:
-    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
-
-
-@functools.cache
 def imports(path: Path) -> set[str]:
     """Modules and names that a file imports anywhere, also inside functions; not those for type checking only."""
-    nodes = nodes_of(path)
-    skipped: set[ast.AST] = set()
-    for node in nodes:
-        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
-            skipped.update(ast.walk(node))
-    names: set[str] = set()
-    for node in nodes:
-        if node in skipped:
+    return set(_imported(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def _imported(part: ast.AST) -> Iterator[str]:
+    """Only statements are gone through: no expression imports."""
+    if isinstance(part, ast.Import):
+        yield from (alias.name for alias in part.names)
+    elif isinstance(part, ast.ImportFrom) and part.module:
+        yield from (f"{part.module}.{alias.name}" for alias in part.names)
+    for field in _STATEMENTS:
+        if field == "body" and isinstance(part, ast.If) and getattr(part.test, "id", "") == "TYPE_CHECKING":
             continue
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.update(f"{node.module}.{alias.name}" for alias in node.names)
-    return names
+        inner = getattr(part, field, ())
+        for statement in inner if isinstance(inner, list) else ():
+            yield from _imported(statement)
 
 
 @functools.cache
 def entries(path: Path) -> set[str]:
     """Modules that a file names by strings, `module` or `module:class`, to load them later."""
-    texts = [n.value for n in nodes_of(path) if isinstance(n, ast.Constant)]
-    return {text.partition(":")[0] for text in texts if isinstance(text, str) and _ENTRY.fullmatch(text)}
+    return {match["module"] for match in _ENTRY.finditer(path.read_text(encoding="utf-8"))}
 
 
 def faults(name: str, path: Path) -> Iterator[str]:
@@ -163,7 +160,7 @@ def circle(root: Path = ROOT) -> list[str]:
     known = modules(root)
     graph = {}
     for name, path in known.items():
-        named = entries(path) & set(known) if name != DISPATCH else set()
+        named = entries(path) & set(known) - {name} if name != DISPATCH else set()
         graph[name] = set(_loaded(name, imports(path) | named, set(known)))
     try:
         graphlib.TopologicalSorter(graph).prepare()

@@ -1,10 +1,10 @@
 """Experiments: results equal those of the commands' front door, and a run that was stopped goes on."""
 
+import itertools
 import json
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +14,12 @@ import pytest
 
 import dpbeam
 from dpbeam.cli import main
+from dpbeam_lab.experiments.cells import Result
+from dpbeam_lab.experiments.journal import Journal
 from dpbeam_lab.experiments.running import processes
 from dpbeam_lab.synth import write_synthetic
 from lab.tests.experiment_files import experiment
-from tests.support.examples import ROOT
-from tests.support.waiting import wait_until
+from tests.support.kill_at import in_child
 
 SMALL = experiment(
     title="'Small'",
@@ -105,39 +106,40 @@ def same(prefix, expected) -> None:
     assert Path(f"{prefix}.md").read_bytes() == Path(f"{expected}.md").read_bytes()
 
 
-def test_a_run_that_was_stopped_goes_on(whole, tmp_path):
-    """Two processes; interrupted after some cells, killed after more, torn in the middle of a line: the same bytes."""
+def stopped(command: list[str], added: int, stop: int) -> int:
+    """Exit code of a run in a process of its own, which gets a signal when it has added so many cells."""
+
+    def work() -> int:
+        add, times = Journal.add, itertools.count(1)
+
+        def adding(journal: Journal, digest: str, result: Result) -> None:
+            add(journal, digest, result)
+            if next(times) == added:
+                os.kill(os.getpid(), stop)
+
+        Journal.add = adding  # of that process
+        forks = multiprocessing.get_context("fork")  # they need not import anything
+        multiprocessing.get_context = lambda _: forks
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        return main(command)
+
+    return in_child(work)
+
+
+def test_a_run_that_was_stopped_goes_on(whole, tmp_path, capfd):
+    """Interrupted with two processes, killed with one, torn in the middle of a line: the same bytes."""
     path, expected = whole
     prefix = tmp_path / "out"
-    command = [
-        sys.executable,
-        "-m",
-        "dpbeam.cli",
-        "evaluate",
-        "run",
-        str(path),
-        f"--output={prefix}",
-        "--jobs=2",
-    ]
+    command = ["evaluate", "run", str(path), f"--output={prefix}", "--quiet"]
     finished: list[bytes] = []
-    for stop in (signal.SIGINT, signal.SIGKILL):
-        process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONWARNINGS": "ignore"},
-        )
-        least = len(finished) + 4
-        wait_until(lambda least=least: len(lines(prefix)) >= least, 120, "some cells")
-        process.send_signal(stop)
-        _, error = process.communicate(timeout=60)
+    for stop, jobs, code in ((signal.SIGINT, 2, 1), (signal.SIGKILL, 1, -signal.SIGKILL)):
+        assert stopped([*command, f"--jobs={jobs}"], 4, stop) == code
         if stop == signal.SIGINT:
-            assert process.returncode == 1
-            assert error.splitlines()[-1] == "dpbeam evaluate run: error: interrupted"
+            said = capfd.readouterr().err.splitlines()[-1]
+            assert said == "dpbeam evaluate run: error: interrupted"
         assert lines(prefix)[: len(finished)] == finished
+        assert len(lines(prefix)) == len(finished) + 4
         finished = lines(prefix)
-        assert least <= len(finished) < 41
         assert not Path(f"{prefix}.parquet").exists()
         with open(f"{prefix}.cells.jsonl", "ab") as file:
             file.write(b'{"cell": "torn')
