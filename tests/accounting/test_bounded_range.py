@@ -61,15 +61,15 @@ def any_gaussian_delta(epsilon, sigma):
     return -math.expm1(epsilon) + math.exp(epsilon) * gaussian_delta(-epsilon, sigma)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.9])
 @pytest.mark.parametrize("e", [0.01, 0.3, 1.0, 5.0])
 @pytest.mark.parametrize("rounds", [1, 2, 3])
-def test_few_rounds_are_the_supremum(rounds, e, share):
+def test_few_rounds_are_the_supremum(rounds, e):
     """At most half a percent above in terms of eps_0, and never below."""
-    epsilon = share * rounds * e
-    true = brute_force(rounds, math.exp(epsilon), e, 240)
-    bound = choices_delta(epsilon, e, rounds)
-    assert true <= bound <= choices_delta(epsilon, e * 1.002, rounds) and bound <= true * 1.02
+    for share in (0.0, 0.3, 0.6, 0.9):
+        epsilon = share * rounds * e
+        true = brute_force(rounds, math.exp(epsilon), e, 240)
+        bound = choices_delta(epsilon, e, rounds)
+        assert true <= bound <= choices_delta(epsilon, e * 1.002, rounds) and bound <= true * 1.02
 
 
 @pytest.mark.parametrize(

@@ -67,13 +67,13 @@ def gaussian_rounds(epsilon, delta, shares):
     return ComposedEvent("gaussian", tuple(parts))
 
 
-@pytest.mark.parametrize("epsilon", [1e-4, 0.1, 1.0, 100.0])
 @pytest.mark.parametrize("delta", [1e-2, 1e-10, 1e-30])
 @pytest.mark.parametrize("shares", [[1.0], [0.3, 0.7], [0.1, 0.2, 0.3, 0.4]])
-def test_gaussian_composition_spends_exactly_the_budget(epsilon, delta, shares):
-    got = account(gaussian_rounds(epsilon, delta, shares), epsilon)
-    assert got.epsilon == epsilon
-    assert delta * (1 - 1e-10) <= got.delta <= delta
+def test_gaussian_composition_spends_exactly_the_budget(delta, shares):
+    for epsilon in (1e-4, 0.1, 1.0, 100.0):
+        got = account(gaussian_rounds(epsilon, delta, shares), epsilon)
+        assert got.epsilon == epsilon
+        assert delta * (1 - 1e-10) <= got.delta <= delta
 
 
 def test_gaussian_composition_against_dp_accounting():

@@ -31,11 +31,11 @@ def basic_weight(t):
     return 1 / np.sqrt(t)
 
 
-@pytest.mark.parametrize("delta", [0.9, 0.5, 1e-2, 1e-5, 1e-10, 1e-17, 1e-30, 1e-300])
 @pytest.mark.parametrize("t", [1, 2, 100, 10**5, 10**9])
-def test_quantile_is_accurate_in_the_tail(delta, t):
-    want = exact_quantile(delta, t)
-    assert abs(quantile(delta, t) - want) <= 1e-13 * max(1, abs(want))
+def test_quantile_is_accurate_in_the_tail(t):
+    for delta in (0.9, 0.5, 1e-2, 1e-5, 1e-10, 1e-17, 1e-30, 1e-300):
+        want = exact_quantile(delta, t)
+        assert abs(quantile(delta, t) - want) <= 1e-13 * max(1, abs(want))
 
 
 def test_shapes():
@@ -59,17 +59,17 @@ def test_quantile_is_monotone(delta, t):
 
 
 @pytest.mark.parametrize("delta", [0.3, 5e-6, 1e-12, 1e-30])
-@pytest.mark.parametrize("max_items", [1, 2, 100, 5000])
 @pytest.mark.parametrize("sigma", [0.01, 3.89, 200.0])
-def test_threshold_is_the_exact_maximum_rounded_up(delta, max_items, sigma):
-    rho = novel_threshold(sigma, delta, max_items, basic_weight)
-    candidates = {t for t in (1, 2, 3, 10, 37, 100, 5000) if t <= max_items}
-    with mp.workdps(60):
-        best = max(1 / mp.sqrt(t) + mp.mpf(sigma) * exact_quantile(delta, t) for t in candidates)
-    assert rho >= best
-    t = np.arange(1, max_items + 1, dtype=float)
-    literal = np.max(basic_weight(t) + sigma * quantile(delta, t))
-    assert rho <= literal + 1e-12 * (1 + abs(literal))
+def test_threshold_is_the_exact_maximum_rounded_up(delta, sigma):
+    for max_items in (1, 2, 100, 5000):
+        rho = novel_threshold(sigma, delta, max_items, basic_weight)
+        candidates = {t for t in (1, 2, 3, 10, 37, 100, 5000) if t <= max_items}
+        with mp.workdps(60):
+            best = max(1 / mp.sqrt(t) + mp.mpf(sigma) * exact_quantile(delta, t) for t in candidates)
+        assert rho >= best
+        t = np.arange(1, max_items + 1, dtype=float)
+        literal = np.max(basic_weight(t) + sigma * quantile(delta, t))
+        assert rho <= literal + 1e-12 * (1 + abs(literal))
 
 
 def test_small_sigma_has_its_maximum_inside():
