@@ -8,7 +8,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from dpbeam.families.registry import families
 from tests.support import quick_runner
-from tests.support.instances import popular_table, power_law_table
+from tests.support.instances import popular_table
 from tests.support.plans import remembered
 
 
@@ -38,15 +38,6 @@ def own_temp(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(temp))
     yield
     assert os.listdir(temp) == []
-
-
-@pytest.fixture(scope="session")
-def large_pairs(tmp_path_factory) -> str:
-    """A glob of 1.5 million pairs: a run long enough to be stopped."""
-    folder = tmp_path_factory.mktemp("pairs")
-    for shard in range(4):
-        pq.write_table(power_law_table(100_000, 50_000, 375_000, shard), folder / f"p-{shard}.parquet")
-    return str(folder / "p-*.parquet")
 
 
 @pytest.fixture

@@ -118,14 +118,13 @@ def test_the_type_of_the_output_is_what_the_flag_says(item_type, kind, listed, t
         assert table["item"].to_pylist() == [listed]
 
 
-@pytest.mark.parametrize("format, extension", [("text", "txt"), ("parquet", "parquet")])
-def test_our_own_output_reads_back(format, extension, pairs, reference, tmp_path, capsys):
+def test_our_own_output_reads_back(pairs, reference, tmp_path, capsys):
     """As the public items of the next run."""
     out = f"{tmp_path}/out"
     base = ["select", f"--input={pairs}", *COLUMNS, *BUDGET]
-    flags = [f"--output_format={format}", "--noisy_weights", f"--output={out}"]
+    flags = ["--output_format=text", "--noisy_weights", f"--output={out}"]
     code, told, _ = run(capsys, *base, *flags)
-    assert code == 0 and f"{len(reference)} items" in told and f"{out}-00000-of-00001.{extension}" in told
+    assert code == 0 and f"{len(reference)} items" in told and f"{out}-00000-of-00001.txt" in told
     assert run(capsys, *base, f"--public_items={out}", f"--output={tmp_path}/next")[0] == 0
     assert set(pq.read_table(f"{tmp_path}/next-00000-of-00001.parquet")["item"].to_pylist()) >= set(reference)
 

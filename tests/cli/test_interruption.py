@@ -10,16 +10,27 @@ import sys
 import tempfile
 
 import apache_beam as beam
+import pyarrow.parquet as pq
 import pytest
 
 from dpbeam.cli import main
 from dpbeam.jobs import running
 from tests.support.commands import select_command, select_flags, small_pairs, without_progress
 from tests.support.disks import fill, small_disk
+from tests.support.instances import power_law_table
 from tests.support.kill_at import in_child
 from tests.support.waiting import wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def large_pairs(tmp_path_factory) -> str:
+    """A glob of 1.5 million pairs: a run long enough to be stopped."""
+    folder = tmp_path_factory.mktemp("pairs")
+    for shard in range(4):
+        pq.write_table(power_law_table(100_000, 50_000, 375_000, shard), folder / f"p-{shard}.parquet")
+    return str(folder / "p-*.parquet")
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,12 @@ from dpbeam.cli import main
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.io.output import OutputTarget
+from dpbeam.jobs import running
 from dpbeam.signals import interrupting
 from dpbeam.storage import processes
 from dpbeam.storage.processes import Owner
-from tests.support.commands import select_command, select_flags, small_pairs
-from tests.support.waiting import wait_until
+from tests.support.commands import select_flags, small_pairs
+from tests.support.kill_at import in_child
 
 
 def folder_of(parent, name, **changes):
@@ -38,7 +39,7 @@ def folder_of(parent, name, **changes):
 
 @pytest.fixture
 def dead() -> int:
-    process = subprocess.Popen([sys.executable, "-c", ""])
+    process = subprocess.Popen(["true"])
     process.wait()
     return process.pid
 
@@ -58,7 +59,7 @@ class TestOwner:
 
     @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
     def test_a_dead_process_that_nobody_waited_for_is_gone(self, tmp_path):
-        process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        process = subprocess.Popen(["sleep", "60"])
         fields = processes._stat(process.pid)
         folder = str(folder_of(tmp_path, "x", pid=process.pid, started=fields[19]))
         assert owner.state_of(folder) == "alive"
@@ -267,24 +268,17 @@ class TestClean:
         assert target.exists()
 
 
-def test_a_killed_run_is_named_and_cleaned(large_pairs, tmp_path, capsys):
+def test_a_killed_run_is_named_and_cleaned(tmp_path, capsys, monkeypatch):
     temp, out = tmp_path / "temp", tmp_path / "out[1]*"
     temp.mkdir()
-    process = subprocess.Popen(
-        select_command(large_pairs, out / "x", temp), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-    )
-
-    def are_marked():
-        """Each says whose it is, which it does not in the moment after it is made."""
-        states = [owner.state_of(str(folder)) for folder in out.glob("*.staging-*")]
-        return glob.glob(f"{temp}/dpbeam-run-*/key") and states == ["alive"]
-
-    wait_until(are_marked, 60, "its folders")
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    argv = ["select", *select_flags(small_pairs(tmp_path), out / "x", temp)]
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "run_and_wait", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        assert in_child(lambda: main(argv)) == -signal.SIGKILL
     [folder] = glob.glob(f"{temp}/dpbeam-run-*")
     assert os.path.exists(f"{folder}/key") and sorted(os.listdir(out))[0] == "x.dpbeam.lock"
-    assert main(["select", *select_flags(small_pairs(tmp_path), out / "x", temp)]) == 0
+    capsys.readouterr()
+    assert main(argv) == 0
     warning = "dpbeam select: warning: a killed run left "
     [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith(warning)]
     assert "which may hold private data; remove it: dpbeam clean" in line and " and 1 more" in line

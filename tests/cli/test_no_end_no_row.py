@@ -179,8 +179,8 @@ def test_one_row_that_stays_is_enough(place, monkeypatch):
     looked_at = []
     look = pairs.has_rows
     monkeypatch.setattr(pairs, "has_rows", lambda *args: looked_at.append(args) or look(*args))
-    users = pa.array([None] * 100 + ["u"] * 100, pa.string())
-    pq.write_table(pa.table({"user": users, "item": ["i"] * 200}), "a.parquet", row_group_size=1)
+    users = pa.array([None] * 50 + ["u"] * 50, pa.string())
+    pq.write_table(pa.table({"user": users, "item": ["i"] * 100}), "a.parquet", row_group_size=1)
     monkeypatch.setattr(pairs, "_LOOK_BYTES", 1)
     argv = ["select", *COLUMNS, *BUDGET, "--output=out", "--overwrite", DROP]
     assert main([*argv, "--input=a.parquet"]) == 0

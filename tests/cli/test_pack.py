@@ -276,14 +276,13 @@ def test_agents_of_two_types(folder, capsys):
     assert pack(folder, "--agent_type=string", agents="day-a.parquet") == 0
 
 
-@pytest.mark.parametrize("form", ["csv", "tsv"])
 @pytest.mark.parametrize(
-    ("cells", "more", "message"),
+    ("form", "cells", "more", "message"),
     [
-        (b"a,\xff1,0,0,0", [], "column 'value' holds no number"),
-        (b"a,1,0,\xff,0", [], "column 'nurses' holds no number"),
-        (b",1,0,0,0", ["--agent_type=int"], "column 'agent' is empty: every row needs its agent"),
-        (b"\xff,1,0,0,0", ["--agent_type=int"], "column 'agent' holds no 64-bit integer"),
+        ("csv", b"a,\xff1,0,0,0", [], "column 'value' holds no number"),
+        ("tsv", b"a,1,0,\xff,0", [], "column 'nurses' holds no number"),
+        ("csv", b",1,0,0,0", ["--agent_type=int"], "column 'agent' is empty: every row needs its agent"),
+        ("tsv", b"\xff,1,0,0,0", ["--agent_type=int"], "column 'agent' holds no 64-bit integer"),
     ],
 )
 def test_cells_that_are_no_text_and_agents_that_are_none(folder, capsys, form, cells, more, message):
