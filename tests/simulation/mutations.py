@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -74,6 +75,11 @@ def _overwritten(folder: Any, name: str, data: bytes) -> None:
         file.write(data)
 
 
+def _any_columns(command: str, options: Any, prefix: str) -> str:
+    flags = {name: value for name, value in options.identifying.items() if not name.endswith("_column")}
+    return hashlib.sha256(repr([command, prefix, sorted(flags.items())]).encode()).hexdigest()
+
+
 #: Name -> (what is wrong, what is put in place of what).
 MUTATIONS: dict[str, tuple[str, list[tuple[Any, str, Any]]]] = {
     "mixed inputs": (
@@ -87,6 +93,18 @@ MUTATIONS: dict[str, tuple[str, list[tuple[Any, str, Any]]]] = {
     "resumed on other data": (
         "a checkpoint's run goes on whatever has become of its input",
         [(checkpoint.RunIdentity, "kept", classmethod(lambda cls, store: _any_identity(store)))],
+    ),
+    "resumed under other columns": (
+        "what was begun goes on with other columns of users and items",
+        [
+            (charged, "settings_digest", _any_columns),
+            (checkpoint, "settings_digest", _any_columns),
+            (checkpoint.RunIdentity, "of", classmethod(lambda cls, *run: _of(cls, *run[:3], "", run[4]))),
+        ],
+    ),
+    "staged and drawn again": (
+        "what an earlier attempt has staged is left where it is, beside a release with other noise",
+        [(charged, "staged_by", lambda account, release_id: [])],
     ),
     "open to others": (
         "the private folder and what is staged can be read by others",
@@ -151,6 +169,7 @@ def _any_identity(kept: Any) -> Any:
 
 
 _kept: Callable[[Any], Any] = checkpoint.RunIdentity.kept
+_of: Callable[..., Any] = checkpoint.RunIdentity.of.__func__
 
 
 @contextlib.contextmanager

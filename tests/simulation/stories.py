@@ -6,6 +6,7 @@ import contextlib
 import csv
 import functools
 import gc
+import hashlib
 import importlib
 import io
 import itertools
@@ -87,11 +88,13 @@ class Command:
 
     Attributes:
       flags: its name and its own flags; expected: what it releases of its input, in memory.
+      size: its operations and its tasks, about.
       read: flags of its input; columns: the input, of a version.
     """
 
     flags: tuple[str, ...]
     expected: Callable[[Any], Any]
+    size: tuple[int, int]
     read: tuple[str, ...] = ("--input=pairs.csv", "--user_column=u", "--item_column=i")
     columns: Callable[[int], Columns] = pairs_of
 
@@ -106,32 +109,37 @@ def _packed(agents: Columns) -> Rows:
     return rows_of(result.table) | rows_of(result.prices.to_table())
 
 
-def _select(method: str, *flags: str, **settings: Any) -> Command:
+def _select(method: str, size: tuple[int, int], *flags: str, **settings: Any) -> Command:
     named = [f"--set={name}={value}" for name, value in settings.items()]
     return Command(
         ("select", f"--method={method}", "--noisy_weights", *named, *flags),
         _in_memory(dpbeam.select, method=method, noisy_weights=True, **settings),
+        size,
     )
 
 
 COMMANDS = {
-    "basic": _select("basic"),
-    "gsu": _select("gsu", rounds=2),
-    "mad": _select("mad"),
-    "bits": Command(("select", "--method=bits"), _in_memory(dpbeam.select, method="bits")),
-    "vote": _select("vote"),
-    "top-k": Command(("top-k", "--k=3", "--noisy_counts"), _in_memory(dpbeam.top_k, k=3, noisy_counts=True)),
-    "hitting-set": Command(("hitting-set", "--k=2"), _in_memory(dpbeam.hitting_set, k=2)),
+    "basic": _select("basic", (280, 12)),
+    "gsu": _select("gsu", (390, 15), rounds=2),
+    "mad": _select("mad", (370, 15)),
+    "bits": Command(("select", "--method=bits"), _in_memory(dpbeam.select, method="bits"), (510, 20)),
+    "vote": _select("vote", (850, 41)),
+    "top-k": Command(
+        ("top-k", "--k=3", "--noisy_counts"), _in_memory(dpbeam.top_k, k=3, noisy_counts=True), (990, 35)
+    ),
+    "hitting-set": Command(("hitting-set", "--k=2"), _in_memory(dpbeam.hitting_set, k=2), (920, 30)),
     "count": Command(
         ("count", "--domain=list.txt"),
         _in_memory(dpbeam.count, domain=[f"c{item}" for item in range(12)]),
+        (510, 22),
     ),
-    "overwrite": _select("basic", "--overwrite"),
-    "series": Command(("series",), dpbeam.Series),  # played by `Nights`
-    "jobs": _select("dp-sips", "--checkpoint=kept", "--passes_per_job=1"),
+    "overwrite": _select("basic", (270, 12), "--overwrite"),
+    "series": Command(("series",), dpbeam.Series, (920, 27)),  # played by `Nights`
+    "jobs": _select("dp-sips", (660, 31), "--checkpoint=kept", "--passes_per_job=1"),
     "pack": Command(
         ("pack", *(f"--{name}={value}" for name, value in _PACKING.items())),
         _packed,
+        (610, 36),
         ("--agents=pairs.csv", "--supplies=supplies.json", "--allow_small_supply"),
         agents_of,
     ),
@@ -160,18 +168,24 @@ class Story:
         command, on_store = chance.choice(commands), chance.random() < 0.3
         shape = chance.choice([(1, 1, "one step"), (2, 2, ""), (3, 2, ""), (2, 3, ""), (2, 2, "relays")])
         kinds = _ON_STORE if on_store else _ON_DISK
+        operations, tasks = COMMANDS[command].size
+        processes = _PROCESSES.get(command, [0, 0, 0, 0, 1, 1, 2])
         faults = []
-        for _ in range(chance.choice([1, 1, 2, 2, 3, 4])):
-            process = chance.choice(
-                {"series": _OF_SERIES, "overwrite": [1, 1, 1, 2, 2, 3]}.get(command, [0, 0, 0, 1, 1, 2])
-            )
+        if chance.random() < 0.5:  # an attempt has not come to its end, or another begins before it has
+            at = chance.randrange(operations)
+            faults.append(Fault(chance.choice(processes[:4]), at, chance.choice([world.KILL, world.PAUSE])))
+        for _ in range(chance.choice([1, 1, 2, 2, 3])):
+            process = chance.choice(processes)
             if chance.random() < 0.35:
-                faults.append(
-                    Fault(process, chance.randrange(1, chance.choice([8, 30])), chance.choice(_OF_TASKS))
-                )
-            else:
-                faults.append(Fault(process, chance.randrange(_LENGTH), chance.choice(kinds)))
-        between = chance.choice(["", "", "", "clean", "resolve", "renew"])
+                at = chance.randrange(1, chance.choice([8, tasks]))
+                faults.append(Fault(process, at, chance.choice(_OF_TASKS)))
+            elif command != "series" and chance.random() < 0.4:
+                commits = chance.choice(_COMMITS)
+                faults.append(Fault(process, chance.randrange(_PUBLISHING), chance.choice(kinds), commits))
+            else:  # a retry is short where little was left to do
+                at = chance.randrange(chance.choice([operations // 8, operations]))
+                faults.append(Fault(process, at, chance.choice(kinds)))
+        between = chance.choice(["", "", "clean", "resolve", "other columns", *["renew"] * 3])
         return cls(seed, command, on_store, shape, tuple(sorted(faults)), between)
 
     def __str__(self) -> str:
@@ -184,8 +198,10 @@ class Story:
         return "\n".join(lines + [f"  between: {self.between}"] * bool(self.between))
 
 
-_LENGTH = 400
-_OF_SERIES = [0, 1, 1, 1, 2, 2, 3, 4, 5]  # opened, a night, its users erased, another night, closed
+#: Commits of the account around which a run reserves, publishes and ends, and about how far one is from the next.
+_COMMITS, _PUBLISHING = (3, 4, 5, 5, 6, 6), 40
+#: Of a series: opened, a night, its users erased, another night, closed. Of `overwrite` the first is undisturbed.
+_PROCESSES = {"series": [1, 1, 1, 3, 0, 2, 2, 4, 5], "overwrite": [1, 1, 1, 1, 2, 2, 3]}
 _OF_TASKS = (runner.TWICE, runner.SPECULATE, runner.LOST, *[runner.AGAIN] * 2, runner.DROPPED)
 _ANYWHERE = (world.KILL, world.KILL, world.PAUSE, world.JUMP, world.STILL)
 _ON_DISK = (*_ANYWHERE, world.KILL, world.POWER, world.POWER, world.FULL, world.LOCKED)
@@ -198,13 +214,15 @@ class Oracle:
 
     Attributes:
       seen: shards that others could read, at any time: (path, content).
-      keys: that were made; window: of nights, whose own ledger has no shards;
+      keys: that were made; drawn_by: the start of a key's digest -> process that drew with it last;
+      window: of nights, whose own ledger has no shards;
       draws: (key, round, item) -> the sum that met the noise.
     """
 
     of: World | None = None
     seen: dict[tuple[str, bytes], None] = field(default_factory=dict)
     keys: list[bytes] = field(default_factory=list)
+    drawn_by: dict[str, int] = field(default_factory=dict)
     draws: dict[tuple[str, str], int] = field(default_factory=dict)
     stamps: dict[str, Any] = field(default_factory=dict)
     unpaid: bool = False
@@ -218,13 +236,18 @@ class Oracle:
     def begin_anew(self) -> None:
         """What was seen so far is of an earlier release."""
         self.before, self.paid_for = {data for _, data in self.seen}, True
-        self.seen, self.keys, self.draws = {}, [], {}
+        self.seen, self.keys, self.draws, self.drawn_by = {}, [], {}, {}
 
-    def told(self, _: int, kind: str, *more: Any) -> None:
+    def told(self, process: int, kind: str, *more: Any) -> None:
         if kind == "key":
             self.keys.append(more[0])
         elif kind == "drawn" and not self.window:  # what an attempt at a night has drawn goes with its folder
             place, sums = more
+            self.drawn_by[place.partition(" ")[0]] = process
+            assert self.of is not None
+            files = [*self.of.objects.objects, *map(str, pathlib.Path("out").glob("x.staging-*/*"))]
+            if staged := [path for path in files if _STAGED.search(path)]:
+                raise Violation(f"noise is drawn while {staged} is there, another release")
             for item, units in sums.items():
                 if self.draws.setdefault((place, item), units) != units:
                     raise Violation(
@@ -322,6 +345,7 @@ class Play:
     def __init__(self, story: Story):
         self.story = story
         self._version = 0
+        self._began_with: dict[int, int] = {}  # process -> version of the input
         self._oracle = Oracle()
 
     def run(self, instead: Callable[[list[str]], int] | None = None) -> World:
@@ -407,10 +431,12 @@ class Play:
         undisturbed = 0
         for attempt in range(_MOST):
             struck, number = len(self.world.struck), len(self.world.processes)
+            version = self._version
             process = self.world.run(argv, self.story.shape)
             going = self.world.processes[number:]
             for each in going:
                 self._check_end(each)
+                self._began_with[each.number] = version
             quiet = struck == len(self.world.struck) and not any(
                 fault.process in [each.number for each in going] for fault in self.story.faults
             )
@@ -438,9 +464,22 @@ class Play:
             self._renew()
         elif self.story.between == "clean":
             self._clean()
+        elif self.story.between == "other columns":
+            self._give_other()
         else:
             argv = ["budget", "resolve", *_RELEASE, "--quiet"]
             self._check_end(self.world.run(argv, self.story.shape))
+
+    def _give_other(self) -> None:
+        """What was begun is not taken for the same with users and items exchanged."""
+        exchanged = {"--user_column=u": "--user_column=i", "--item_column=i": "--item_column=u"}
+        argv = [exchanged.get(word, word) for word in self._argv()]
+        if argv == self._argv() or entries().count("reserve") == entries().count("return"):
+            return
+        process = self.world.run(argv, self.story.shape)
+        self._check_end(process)
+        if process.code == 0:
+            raise Violation("a release goes on under other columns")
 
     def _clean(self, *flags: str) -> None:
         argv = [
@@ -479,6 +518,8 @@ class Play:
         errors = [line for line in lines if ": error: " in line]
         strange = [line for line in lines if not line.startswith("dpbeam ")]
         right = {0: 0, 1: 1, 2: 1}.get(process.code or 0, 0)
+        if "FileNotFoundError" in process.said:
+            raise Violation(f"somebody has removed what a command works on: {process.said}")
         if process.code not in (0, 1, 2, -9) or strange or (process.code != -9 and len(errors) != right):
             raise Violation(
                 f"{' '.join(process.argv[:2])} ended with {process.code} and said:\n{process.said}"
@@ -500,9 +541,17 @@ class Play:
         rows = self._published("out/x")
         if set(self._files("out")) != {*self._shards("out/x"), _LEDGER}:
             raise Violation(f"the output's folder holds {sorted(self._files('out'))}")
-        self._check_true(
-            [rows], [[self._expected(v, key)] for v in range(self._version + 1) for key in self._oracle.keys]
-        )
+        true = [
+            [self._expected(version, key)]
+            for key in self._oracle.keys
+            for version in range(self._first_version(key), self._version + 1)
+        ]
+        self._check_true([rows], true)
+
+    def _first_version(self, key: bytes) -> int:
+        """The oldest input that whoever drew last with a key can have read."""
+        last = self._oracle.drawn_by.get(hashlib.sha256(key).hexdigest()[:8], 0)
+        return self._began_with.get(last, 0)
 
     def _check_true(self, published: list[Rows], true: list[list[Rows]]) -> None:
         """What was published is what a key gives, of one input, and so is what could be read at any time."""
@@ -560,7 +609,7 @@ class Nights(Play):
             self._write(0)
             read = COMMANDS["series"].read
             engine = [*inside.RUNNER, "--num_shards=2", f"--temp_location={self._base}private"]
-            engine = engine if self.story.shape[2] != "one step" else []
+            engine = engine if self.story.shape[2] == "" else []
             yield ["series", "run", *folder, f"--night={self._night}", *read, *engine]
             if night == 1:
                 yield ["series", "erase", *folder, "--users=users.txt"]
@@ -579,6 +628,9 @@ class Nights(Play):
             *_RELEASE,
             "--quiet",
         ]
+
+    def _give_other(self) -> None:
+        """Of a series the account knows nothing of columns."""
 
     def _put_right(self, process: Process) -> bool:
         """Whoever is told that a night was made from other pairs puts those back."""

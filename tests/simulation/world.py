@@ -40,14 +40,17 @@ class Fault:
     Attributes:
       process: number of the process, from 0; at: of its operation, or of its task.
       kind: of this module, or of `runner` for a task.
+      commits: of the account, after which operations are counted.
     """
 
     process: int
     at: int
     kind: str
+    commits: int = 0
 
     def __str__(self) -> str:
-        return f"{self.kind} of process {self.process} at {self.at}"
+        since = f" after commit {self.commits}" if self.commits else ""
+        return f"{self.kind} of process {self.process} at {self.at}{since}"
 
 
 @dataclass
@@ -57,6 +60,7 @@ class Process:
     Attributes:
       asked: what it waits for an answer to; None: it has ended.
       count: of its operations so far; until: it sleeps until then.
+      marks: the count at its beginning and after each commit of the account.
       code: how it has ended, negative if it was killed; said: what it wrote to its standard error.
     """
 
@@ -66,10 +70,16 @@ class Process:
     connection: Connection
     asked: tuple[Any, ...] | None = None
     count: int = 0
+    marks: list[int] = field(default_factory=lambda: [0])
     until: float = 0.0
     code: int | None = None
     said: str = ""
     path: str = field(default="", repr=False)
+
+    def meets(self, fault: Fault) -> bool:
+        """Whether a fault strikes at this operation."""
+        began = self.marks[fault.commits] if fault.commits < len(self.marks) else self.count + 1
+        return (fault.process, fault.at) == (self.number, self.count - began)
 
 
 class World:
@@ -107,7 +117,7 @@ class World:
                 self.now = min(process.until for process in going)
                 continue
             process = self._chance.choice(awake)
-            for fault in [f for f in self._left if (f.process, f.at) == (process.number, process.count)]:
+            for fault in [f for f in self._left if process.meets(f)]:
                 self._left.remove(fault)
                 self.struck.append(fault)
                 self.lines.append(f"{process.number}: *** {fault.kind}")
@@ -119,11 +129,12 @@ class World:
                     self._cut()
                     self._power_cuts += 1
                 elif fault.kind == PAUSE:
-                    if self._chance.random() < 0.3:
+                    if self._chance.random() < 0.7:
                         self.renew()  # two people, each with a file of their own
+                    process.until = self.now + self._chance.choice([0.0, *_STILL, *_STILL])
                     going.append(self._start(argv, shape))
                 elif fault.kind == STILL:
-                    process.until = self.now + 150
+                    process.until = self.now + self._chance.choice(_STILL)
                 elif fault.kind == JUMP:
                     self.now += self._chance.choice([-4000.0, 4000.0])
             if process.asked is not None and process.until <= self.now:
@@ -204,7 +215,7 @@ class World:
             self._disk.look()
             if kind == "flush":
                 self._disk.flush(more[0])
-        struck = {f.kind for f in self.faults if (f.process, f.at) == (process.number, process.count)}
+        struck = {fault.kind for fault in self.faults if process.meets(fault)}
         answer: tuple[str, Any] = "done", None
         try:
             if kind == "sleep":
@@ -222,6 +233,8 @@ class World:
         except OSError as error:
             answer = "error", error
         process.count += 1
+        if kind == "commit":
+            process.marks.append(process.count)
         self.now += self._chance.choice([0, 0, 0.01, 1.0])
         process.connection.send((*answer, self.now))
         self._hear(process)
@@ -237,6 +250,8 @@ class World:
         return answer
 
 
+#: In seconds: longer than a lease, and than a night takes.
+_STILL = (150.0, 1500.0)
 _AT_ANY = (KILL, POWER, PAUSE, JUMP, STILL)
 
 
