@@ -170,12 +170,9 @@ LISTS = [{"who": row["who"], "worth": row["worth"], "wants": [row["x"], row["y"]
 TABLE = pa.Table.from_pylist(ROWS)
 NAMED = {"agent": "who", "value": "worth"}
 ELEMENTS = {
-    "dictionaries": (ROWS, {}),
-    "rows": ([beam.Row(**row) for row in ROWS], {}),
     "nested": ([{"of": row, **row} for row in ROWS], {"agent": "of.who"}),
     "functions": (ROWS, {"agent": lambda row: row["who"], "value": lambda row: row["worth"]}),
     "lists": (LISTS, {"demand": "wants"}),
-    "batches": ([pa.RecordBatch.from_pylist(ROWS[:50]), pa.RecordBatch.from_pylist(ROWS[50:])], {}),
     "tables": ([pa.concat_tables([TABLE.slice(0, 50), TABLE.slice(50)])], {"demand": ["y", "x"]}),
     "a table of lists": ([pa.Table.from_pylist(LISTS)], {"demand": "wants"}),
 }

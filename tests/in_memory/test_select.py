@@ -529,7 +529,7 @@ class TestImports:
         code = "import dpbeam, sys; dpbeam.InputError; dpbeam.__version__; print(*dir(dpbeam));"
         assert set(python(f"{code} assert not set({self.HEAVY}) & set(sys.modules)")) >= set(dpbeam.__all__)
 
-    def test_select_needs_neither_beam_nor_libraries_of_frames(self):
+    def test_calls_need_neither_beam_nor_libraries_of_frames(self):
         """They are as if not installed: where pandas is, pyarrow imports it by itself."""
         code = """
 import sys
@@ -541,6 +541,7 @@ sys.meta_path.insert(0, Absent())
 import dpbeam
 result = dpbeam.select((["a"] * 3, ["x"] * 3), epsilon=1, delta=1e-8)
 assert result.items == [] and result.ledger.versions["apache-beam"]
+dpbeam.top_k({"user": ["a", "b"], "item": ["x", "x"]}, k=1, epsilon=1, delta=1e-5)
 """
         assert python(code) == []
 

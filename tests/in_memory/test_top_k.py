@@ -1,8 +1,6 @@
 """`dpbeam.top_k`: the ranking and the ledger of the command, from data in memory."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -118,12 +116,3 @@ def test_a_fresh_key_and_several_columns():
 def test_refusals_name_arguments(arguments, message):
     with pytest.raises(InputError, match=message):
         top_k(**arguments)
-
-
-def test_needs_no_beam():
-    code = (
-        "import sys, dpbeam; dpbeam.top_k({'user': ['a', 'b'], 'item': ['x', 'x']}, k=1, epsilon=1, delta=1e-5); "
-        "print('apache_beam' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stdout.strip() == "False", done.stderr

@@ -10,6 +10,7 @@ import pytest
 
 from dpbeam.budget.store import BudgetStore
 from dpbeam.cli import main
+from dpbeam.engine.beam.driver import ProgramRun
 from dpbeam.jobs import running
 
 SHARDS = 2
@@ -38,7 +39,8 @@ def create(dataset: str, *limits: str) -> None:
 
 
 def when_run(monkeypatch, work) -> None:
-    """Does `work` where the pipeline would run."""
+    """Does `work` where the pipeline would run, which is not built."""
+    monkeypatch.setattr(ProgramRun, "add_to", lambda *_: None)
     monkeypatch.setattr(running, "run_and_wait", lambda *_: work())
     monkeypatch.setattr(running.RunFolder, "check", lambda _: SHARDS)  # nobody leaves receipts
 

@@ -3,11 +3,8 @@
 import glob
 import importlib
 import os
-import pathlib
 import re
 import signal
-import subprocess
-import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,9 +15,8 @@ from dpbeam.cli.select import SelectOptions
 from dpbeam.engine.beam import owner
 from dpbeam.jobs import checkpoint, job, running
 from dpbeam.jobs.identity import settings_digest
-from tests.support.waiting import wait_until
+from tests.support.kill_at import in_child
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 ROUNDS = 4
 #: Flags that change nothing of what is released. Another one here is another digest of runs that accounts know.
 OPERATIONAL = {
@@ -237,15 +233,23 @@ class TestGoingOn:
 def test_a_killed_command_goes_on(pairs, tmp_path, capsys):
     """kill -9 once there is a checkpoint."""
     kept = tmp_path / "kept"
-    argv = [sys.executable, "-m", "pipelines.select_items", *flags(pairs, tmp_path / "out", kept)[1:]]
-    process = subprocess.Popen(argv, cwd=ROOT, stderr=subprocess.DEVNULL)
-    wait_until(lambda: glob.glob(f"{kept}/*/checkpoint-*"), 60, "a checkpoint")
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+
+    def killed() -> int:
+        run = running.run_and_wait
+
+        def run_or_die(*args):
+            if glob.glob(f"{kept}/*/checkpoint-*"):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return run(*args)
+
+        running.run_and_wait = run_or_die
+        return main(flags(pairs, tmp_path / "out", kept))
+
+    assert in_child(killed) == -signal.SIGKILL
     assert main(flags(pairs, tmp_path / "whole", None)) == 0
     # What the dead process staged stays: with a name of its own, named by the next run.
     capsys.readouterr()
-    assert main(["select", *argv[3:]]) == 0
+    assert main(flags(pairs, tmp_path / "out", kept)) == 0
     assert "a killed run left" in capsys.readouterr().err
     assert released(tmp_path / "out") == released(tmp_path / "whole") != []
     assert os.listdir(kept) == []

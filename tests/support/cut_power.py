@@ -224,11 +224,13 @@ def chosen(moments: list[Moment], seed: str, most: int) -> list[tuple[Image, int
     return [(pickle.loads(image), latest[image]) for image in kept]
 
 
-if __name__ == "__main__":
-    os.chdir(sys.argv[1])
-    os.mkdir("disk")
-    os.chdir("disk")
+def cut(folder: str, command: str, most: int) -> list[dict[str, Any]]:
+    """What was found after each image of a command in a new folder `disk`, where this process works from now on."""
+    os.mkdir(os.path.join(folder, "disk"))
+    os.chdir(os.path.join(folder, "disk"))
     os.umask(0o022)
-    command = sys.argv[2]
-    cut = of_release if command in COMMANDS else of_series
-    print(json.dumps(cut(command, int(sys.argv[3]) if sys.argv[3:] else 10**9)))
+    return (of_release if command in COMMANDS else of_series)(command, most)
+
+
+if __name__ == "__main__":
+    print(json.dumps(cut(sys.argv[1], sys.argv[2], int(sys.argv[3]) if sys.argv[3:] else 10**9)))
