@@ -3,9 +3,25 @@
 `python -m tests.support.cut_power FOLDER COMMAND` tries every write, in minutes each; the simulator cuts at others.
 """
 
+import json
+import pathlib
+
 import pytest
 
-from tests.support.commands import steps_of
+from tests.support.cut_power import cut
+from tests.support.kill_at import in_child
+
+
+def steps_of(folder: pathlib.Path, command: str, most: int) -> list[dict]:
+    """In a fork of this process, which has imported what the commands need."""
+    told = folder / "told"
+
+    def work() -> int:
+        told.write_text(json.dumps(cut(str(folder), command, most)))
+        return 0
+
+    assert in_child(work) == 0
+    return json.loads(told.read_text())
 
 
 def check_release(step: dict) -> None:
@@ -28,7 +44,7 @@ def check_series(step: dict) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("command", "sample"), [("overwrite", 12), ("checkpoint", 3)])
 def test_some_cuts_of_a_release(command, sample, tmp_path):
-    for step in steps_of("tests.support.cut_power", tmp_path, command, str(sample)):
+    for step in steps_of(tmp_path, command, sample):
         check_release(step)
 
 
@@ -40,5 +56,5 @@ def test_some_cuts_of_a_release(command, sample, tmp_path):
     ],
 )
 def test_some_cuts_of_a_series(command, sample, tmp_path):
-    for step in steps_of("tests.support.cut_power", tmp_path, command, str(sample)):
+    for step in steps_of(tmp_path, command, sample):
         check_series(step)
