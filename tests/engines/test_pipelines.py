@@ -174,6 +174,11 @@ def test_bad_input_is_one_line_and_exit_code_two(name, engine, tmp_path):
     assert_left_nothing(tmp_path)
 
 
+def state_of(flink: str, job: str) -> str:
+    with urllib.request.urlopen(f"http://{flink}/jobs/{job}", timeout=10) as answer:
+        return json.load(answer)["state"]
+
+
 def in_rounds(process, folder, stored="block-*") -> None:
     """Wait until a job has stored blocks of private data, made of messages that it also stored."""
     wait_until(
@@ -219,8 +224,7 @@ def test_a_cancelled_job_leaves_nothing_and_runs_again(name, number, engine, pai
     assert_left_nothing(tmp_path)
     if name == "flink-cluster":
         host, job = re.search(r"job: http://(\S+?)/#/job/running/([0-9a-f]{32})/overview", run.log).groups()
-        with urllib.request.urlopen(f"http://{host}/jobs/{job}", timeout=10) as answer:
-            assert json.load(answer)["state"] == "CANCELED"
+        wait_until(lambda: state_of(host, job) == "CANCELED", 30, "the end of the job on the cluster")
     # The cluster is well if the next test is; whether the place is, any engine can say.
     run_here(argv)
     assert output(tmp_path) == released("gsu")
