@@ -64,6 +64,36 @@ LONGEST = [
 ]
 
 
+#: Files that run in one process, since they share what one of them has started.
+TOGETHER = {
+    "clusters": {
+        "test_pipelines",
+        "test_rounds",
+        "test_series_nights",
+        "test_guides",
+        "test_packing",
+        "test_resume",
+    },
+    "stores": {"test_stores", "test_stores_series", "test_yarn"},
+}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """File by file, but for those that are together."""
+    if not config.getoption("--engines"):
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            name = nodeid.partition("::")[0]
+            stem = os.path.basename(name).removesuffix(".py")
+            return next((group for group, files in TOGETHER.items() if stem in files), name)
+
+    return Scheduling(config, log)
+
+
 def _place(item) -> int:
     return LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST)
 
@@ -81,7 +111,8 @@ def pytest_collection_modifyitems(config, items) -> None:
 
 def pytest_collection_finish(session) -> None:
     """Modules and tests stay to the end: no collection of garbage has to look through them."""
-    if "apache_beam" in sys.modules and not session.config.getoption("--engines"):  # their workers run Beam as it is
+    # On engines workers run Beam as it is.
+    if "apache_beam" in sys.modules and not session.config.getoption("--engines"):
         from tests.support import quick_beam
 
         quick_beam.remember()

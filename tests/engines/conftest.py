@@ -83,18 +83,12 @@ _STORES = {"s3_store", "azure_store", "hdfs_store", "yarn_on_hdfs", "object_stor
 
 
 def pytest_collection_modifyitems(items) -> None:
-    """Mark what needs a real engine: by its fixtures, unless its parameter `name` is the runner in this process.
-
-    Who shares clusters, or stores, shares a process: they start once.
-    """
+    """Mark what needs a real engine: by its fixtures, unless its parameter `name` is the runner in this process."""
     for item in items:
         name = getattr(item, "callspec", None) and item.callspec.params.get("name")
         used = set(getattr(item, "fixturenames", ()))
-        on_engine = bool(_REAL & used) and str(name) != "direct"
-        if _STORES & used or on_engine:
+        if _STORES & used or (_REAL & used and str(name) != "direct"):
             item.add_marker(pytest.mark.engines)
-        group = "clusters" if on_engine else "stores" if _STORES & used else item.path.stem
-        item.add_marker(pytest.mark.xdist_group(group))
 
 
 def tagged_processes(tag: str, only: str = "") -> dict[int, str]:
