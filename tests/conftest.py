@@ -55,7 +55,6 @@ LONGEST = [
     "test_yarn",
     "test_hostile",
     "test_orchestrators",
-    "test_series_kill",
     "test_guides",
     "test_packing",
     "test_resume",

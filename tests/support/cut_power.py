@@ -24,7 +24,7 @@ from typing import Any
 
 from dpbeam.cli import main
 from dpbeam.storage import processes
-from tests.support import kill_at, kill_series
+from tests.support import kill_at, series_nights
 from tests.support.disk import Disk, Image, Moment, put
 from tests.support.kill_at import in_child
 
@@ -184,30 +184,29 @@ def of_release(name: str, most: int) -> list[dict[str, Any]]:
 
 def of_series(name: str, most: int) -> list[dict[str, Any]]:
     """A command of a series: what it and those after it make of every image, beside what they make undisturbed."""
-    kill_series.prepare()
-    commands = {name: ["series", *argv, "--quiet"] for name, argv in kill_series.COMMANDS.items()}
-    del commands["again"]  # where a file was taken away
+    series_nights.prepare()
+    commands = {name: ["series", *argv, "--quiet"] for name, argv in series_nights.COMMANDS.items()}
     names = list(commands)
     for earlier in names[: names.index(name)]:
         assert in_child(functools.partial(main, commands[earlier])) == 0
     moments = recorded(commands[name])
-    undisturbed = kill_series.look()
+    undisturbed = series_nights.look()
     later = names[names.index(name) + 1 :]
     for next in later:
         assert in_child(functools.partial(main, commands[next])) == 0
-    expected = kill_series.items()
+    expected = series_nights.items()
     steps: list[dict[str, Any]] = []
     for image, at in chosen(moments, name, most):
         put(image)
         step: dict[str, Any] = {"moment": at, "done": at == len(moments) - 1}
         if step["done"]:
-            step["lost"] = kill_series.differ(undisturbed, kill_series.look())
+            step["lost"] = series_nights.differ(undisturbed, series_nights.look())
         step["codes"] = [after(commands[name])]
         if name != "open":  # each has a name and a key of its own
-            step["differs"] = kill_series.differ(undisturbed, kill_series.look())
+            step["differs"] = series_nights.differ(undisturbed, series_nights.look())
         step["codes"] += [after(commands[next]) for next in later]
-        step["items"] = kill_series.items() == expected
-        step["charged"] = kill_series.look()["charged"]
+        step["items"] = series_nights.items() == expected
+        step["charged"] = series_nights.look()["charged"]
         steps.append(step)
     return steps
 
