@@ -109,7 +109,7 @@ def pytest_collection_modifyitems(config, items) -> None:
 
 
 def pytest_collection_finish(session) -> None:
-    """Modules and tests stay to the end: no collection of garbage has to look through them."""
+    """Modules and tests stay to the end: no collection of garbage has to look through them, and few are made."""
     # On engines workers run Beam as it is.
     if "apache_beam" in sys.modules and not session.config.getoption("--engines"):
         from tests.support import quick_beam
@@ -117,4 +117,5 @@ def pytest_collection_finish(session) -> None:
         quick_beam.remember()
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000)
     gc.enable()

@@ -10,7 +10,14 @@ from dpbeam.jobs import job
 from dpbeam.selection import sizes
 from tests.support.instances import random_pairs
 
-ALL = ["--epsilon=5", "--delta=1e-3", "--max_items_per_user=20", "--insecure_test_key=0123abcd", "--quiet"]
+ALL = [
+    "--method=mad",
+    "--epsilon=5",
+    "--delta=1e-3",
+    "--max_items_per_user=20",
+    "--insecure_test_key=0123abcd",
+    "--quiet",
+]
 
 
 @pytest.fixture(scope="module")

@@ -61,7 +61,7 @@ class Elements:
     then: Callable[[beam.PCollection], beam.PCollection] = lambda came: came
 
     def of(self, pipeline: beam.Pipeline) -> beam.PCollection:
-        source = beam.Create(self.elements)
+        source = beam.Create(self.elements, reshuffle=False)
         return self.then(pipeline | (source if self.hint is None else source.with_output_types(self.hint)))
 
 
@@ -212,7 +212,7 @@ def test_a_list_beside_a_selection_may_be_a_pcollection(argument, counts, tmp_pa
     def build(pipeline, listed=LISTED):
         settings = {"noisy_counts": counts, "item": "what", argument: listed}
         made = dpbeam.SelectPartitions(**BUDGET, method="basic", run_folder=str(tmp_path), **settings)
-        return kept(pipeline | beam.Create(PAIRS) | made)
+        return kept(pipeline | beam.Create(PAIRS, reshuffle=False) | made)
 
     wanted = sorted(outcome(build))
     assert {row.what for row in wanted} >= set(LISTED)
@@ -226,7 +226,7 @@ def test_a_domain_may_be_a_pcollection(kind, wanted, tmp_path):
     def build(pipeline):
         listed = pipeline | "List" >> beam.Create(LISTED)
         made = transform(**BUDGET, **{**settings, "domain": listed}, item="what", run_folder=str(tmp_path))
-        return kept(pipeline | beam.Create(PAIRS) | made)
+        return kept(pipeline | beam.Create(PAIRS, reshuffle=False) | made)
 
     assert sorted((kind, *row) for row in outcome(build)) == [row for row in wanted if row[0] == kind]
 
@@ -237,7 +237,11 @@ def test_also_in_a_folder_that_the_caller_holds(tmp_path):
 
     def build(pipeline, run, listed):
         domain = pipeline | "List" >> beam.Create(listed).with_output_types(Any)
-        return kept(pipeline | beam.Create(PAIRS) | dpbeam.CountItems(**budget, domain=domain, run=run))
+        return kept(
+            pipeline
+            | beam.Create(PAIRS, reshuffle=False)
+            | dpbeam.CountItems(**budget, domain=domain, run=run)
+        )
 
     with dpbeam.RunFolder(str(tmp_path)) as run:
         assert {row.item for row in outcome(lambda pipeline: build(pipeline, run, LISTED))} == set(LISTED)

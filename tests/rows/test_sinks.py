@@ -69,7 +69,7 @@ def test_files(tmp_path):
     """Of the same pipeline, so that nothing is drawn for one sink alone."""
 
     def build(pipeline):
-        rows = pipeline | beam.Create(PAIRS) | select(tmp_path)
+        rows = pipeline | beam.Create(PAIRS, reshuffle=False) | select(tmp_path)
         for name, (write, _) in FILES.items():
             write(rows, str(tmp_path / name))
         return kept(rows)
@@ -83,7 +83,7 @@ def test_files(tmp_path):
 
 def test_record_batches(tmp_path):
     def build(pipeline):
-        tables = pipeline | beam.Create(PAIRS) | select(tmp_path, as_batches=True)
+        tables = pipeline | beam.Create(PAIRS, reshuffle=False) | select(tmp_path, as_batches=True)
         (
             tables
             | "Tables" >> beam.Map(lambda batch: pa.Table.from_batches([batch]).cast(SCHEMA))
@@ -98,7 +98,7 @@ def test_record_batches(tmp_path):
 
 def test_transforms(tmp_path):
     def build(pipeline):
-        rows = pipeline | beam.Create(PAIRS) | select(tmp_path)
+        rows = pipeline | beam.Create(PAIRS, reshuffle=False) | select(tmp_path)
         summed = rows | beam.GroupBy("query").aggregate_field("noisy_count", sum, "together")
         chosen = rows | beam.Select("noisy_count", name=lambda row: row.query)
         kept(rows, "Rows"), kept(summed, "Grouped"), kept(chosen, "Selected")
@@ -113,7 +113,7 @@ def test_transforms(tmp_path):
 @pytest.mark.parametrize("asked", ["noisy_weights", "noisy_counts"])
 def test_the_schema_is_one_of_all_languages(asked, tmp_path):
     """What Java and SQL are told of the rows: no type that Python alone knows."""
-    rows = beam.Pipeline() | beam.Create(PAIRS) | select(tmp_path, **{asked: True})
+    rows = beam.Pipeline() | beam.Create(PAIRS, reshuffle=False) | select(tmp_path, **{asked: True})
     fields = schema_from_element_type(rows.element_type).fields
     types = {field.name: field.type.atomic_type for field in fields}
     numbers = {"noisy_count": schema_pb2.INT64, "noisy_count_sd": schema_pb2.DOUBLE}
@@ -134,7 +134,7 @@ def test_sql_takes_the_rows_up_to_its_service(tmp_path, monkeypatch):
         raise NoServiceError
 
     monkeypatch.setattr(JavaJarServer, "path_to_beam_jar", classmethod(no_jar))
-    rows = beam.Pipeline() | beam.Create(PAIRS) | select(tmp_path)
+    rows = beam.Pipeline() | beam.Create(PAIRS, reshuffle=False) | select(tmp_path)
     with pytest.raises(NoServiceError):
         _ = rows | SqlTransform("SELECT query FROM PCOLLECTION WHERE noisy_count > 100")
     assert asked

@@ -74,8 +74,10 @@ def bound(share, copies):
 SAVED = {"saved_norm": 2.5, "rise": 2.0}
 
 
-@pytest.mark.parametrize("rule", [{}, SAVED], ids=["each round", "saved"])
-@pytest.mark.parametrize("name", NOVEL)
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [*((name, {}) for name in NOVEL), *((name, SAVED) for name in (ALL_NIGHTS, ERASED, AT_ONCE))],
+)
 def test_novel_items_come_out_with_probability_delta_t(name, rule):
     stream, settings = NOVEL[name]
     plan, copies = novel_plan(**{**rule, **settings}), 4000

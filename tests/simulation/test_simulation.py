@@ -19,14 +19,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 def play_some() -> None:
     """In a process of its own, which has no threads."""
-    stories = [Story.drawn(seed, ["jobs"]) for seed in range(2)]
-    first, second = ([play(story) for story in stories] for _ in range(2))
-    assert [wrong for wrong, _ in first] == [None, None]
-    lines = [line for _, world in first for line in world.lines]
-    assert lines == [line for _, world in second for line in world.lines] and len(lines) > 500
+    story = Story.drawn(0, ["jobs"])
+    (wrong, first), (_, second) = play(story), play(story)
+    assert wrong is None
+    assert first.lines == second.lines and len(first.lines) > 200
     for fault in ("open to others", "out before it is paid"):
         with mutated(fault):
-            assert play(stories[0])[0] is not None, fault
+            assert play(story)[0] is not None, fault
 
 
 def test_a_seed_is_one_schedule_and_faults_that_are_put_back_are_seen():

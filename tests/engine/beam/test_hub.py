@@ -94,12 +94,13 @@ def blocks_of(pipeline, store, program, pairs, num_blocks=3, num_shards=2):
 
 
 def saved(result, path):
-    return result | beam.combiners.ToList() | beam.Map(_save, path)
+    together = result | beam.Map(lambda batch: (0, batch)) | beam.GroupByKey()
+    return together | beam.Map(_save, path)
 
 
-def _save(results, path):
+def _save(together, path):
     with open(path, "w") as file:
-        file.write(repr(rows(results)))
+        file.write(repr(rows(together[1])))
 
 
 def on_beam(program, pairs, folder, *, one_step=False, threads=1, relays=None, **sizes) -> list:

@@ -46,7 +46,7 @@ def pipeline_in(place, transform, *flags):
     pipeline = beam.Pipeline(
         options=PipelineOptions(["--runner=FnApiRunner", f"--temp_location={place}", *flags])
     )
-    _ = kept(pipeline | beam.Create(PAIRS) | transform)
+    _ = kept(pipeline | beam.Create(PAIRS, reshuffle=False) | transform)
     return pipeline
 
 
@@ -88,16 +88,22 @@ class TestExecutions:
     @pytest.mark.parametrize("sizes", [{}, {"num_blocks": 2, "num_shards": 3}])
     def test_the_result_is_that_of_a_folder_that_the_caller_holds(self, sizes, tmp_path):
         with RunFolder(str(tmp_path), RunKey.insecure_fixed(TEST_KEY)) as run:
-            wanted = outcome(lambda p: kept(p | beam.Create(PAIRS) | select(run=run, **sizes)))
+            wanted = outcome(
+                lambda p: kept(p | beam.Create(PAIRS, reshuffle=False) | select(run=run, **sizes))
+            )
         late = select(run_folder=str(tmp_path), insecure_test_key=TEST_KEY, **sizes)
-        assert sorted(outcome(lambda p: kept(p | beam.Create(PAIRS) | late))) == sorted(wanted) != []
+        assert (
+            sorted(outcome(lambda p: kept(p | beam.Create(PAIRS, reshuffle=False) | late)))
+            == sorted(wanted)
+            != []
+        )
         assert not late.ledger.private and select().ledger.private
 
     def test_no_elements_and_a_result_of_one_worker(self, tmp_path):
         nobody = beam.Create([]).with_output_types(tuple[str, str])
         assert outcome(lambda p: kept(p | nobody | select(run_folder=str(tmp_path)))) == []
         top = TopKItems(TopKConfig(2.0, 1e-4, 2), run_folder=str(tmp_path), num_shards=2)
-        assert len(outcome(lambda p: kept(p | beam.Create(PAIRS) | top))) == 2
+        assert len(outcome(lambda p: kept(p | beam.Create(PAIRS, reshuffle=False) | top))) == 2
         assert os.listdir(tmp_path) == []
 
     @pytest.mark.slow
@@ -221,7 +227,7 @@ class TestLosses:
         monkeypatch.setattr(ReceiptDoFn, "receipt", lose)
         with pytest.raises(RunnerError, match="the runner lost or doubled"):
             fixed = select(run_folder=str(tmp_path), num_shards=2, insecure_test_key="ab")  # no part is empty
-            outcome(lambda p: kept(p | beam.Create(PAIRS) | fixed))
+            outcome(lambda p: kept(p | beam.Create(PAIRS, reshuffle=False) | fixed))
         assert pipelines._came == []
 
     def test_nothing_leaves_once_the_folder_is_gone(self, tmp_path, monkeypatch):
@@ -237,7 +243,7 @@ class TestLosses:
 
         monkeypatch.setattr(run_folder._Check, "process", process)
         with pytest.raises(Exception, match="the run has ended"):
-            outcome(lambda p: p | beam.Create(PAIRS) | select(run_folder=str(tmp_path)))
+            outcome(lambda p: p | beam.Create(PAIRS, reshuffle=False) | select(run_folder=str(tmp_path)))
 
 
 def test_arguments_that_do_not_go_together(tmp_path):

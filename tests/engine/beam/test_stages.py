@@ -30,6 +30,7 @@ from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
 from dpbeam.selectors.registry import variants
 from tests.support import memory_store
+from tests.support.pipelines import kept, outcome
 
 KEY = "stages"
 METHODS = variants()
@@ -72,7 +73,7 @@ def release(pipeline, plan, users, items, run):
     """The released batches of sample pairs, in three blocks and two shards."""
     return (
         pipeline
-        | beam.Create(batches_of(users, items)).with_output_types(pa.RecordBatch)
+        | beam.Create(batches_of(users, items), reshuffle=False).with_output_types(pa.RecordBatch)
         | SubsamplePerUser(run.store, num_blocks=3, num_shards=2, cap=plan.program.cap)
         | RunProgram(run.store, plan.program)
     )
@@ -80,27 +81,25 @@ def release(pipeline, plan, users, items, run):
 
 def released_by_beam(plan, batches, folder, num_blocks, num_shards, run_program=RunProgram):
     """Released (item bytes, noisy weight) pairs of a Beam run, in a sorted list."""
-    out = os.path.join(folder, f"out-{num_blocks}-{num_shards}")
-    with RunFolder(folder, RunKey.insecure_fixed(KEY)) as run, beam.Pipeline(options=options()) as pipeline:
-        blocks = (
-            pipeline
-            | beam.Create(batches).with_output_types(pa.RecordBatch)
-            | SubsamplePerUser(run.store, num_blocks=num_blocks, num_shards=num_shards, cap=plan.program.cap)
-        )
-        rows = blocks | run_program(run.store, plan.program) | beam.FlatMap(_rows)
-        _ = rows | beam.combiners.ToList() | beam.Map(_save, out)
+    with RunFolder(folder, RunKey.insecure_fixed(KEY)) as run:
+
+        def build(pipeline):
+            blocks = (
+                pipeline
+                | beam.Create(batches, reshuffle=False).with_output_types(pa.RecordBatch)
+                | SubsamplePerUser(
+                    run.store, num_blocks=num_blocks, num_shards=num_shards, cap=plan.program.cap
+                )
+            )
+            kept(blocks | run_program(run.store, plan.program) | beam.FlatMap(_rows))
+
+        released = sorted(outcome(build))
     assert glob.glob(os.path.join(folder, "dpbeam-run-*")) == []
-    with open(out) as file:
-        return eval(file.read())  # literals that this test wrote
+    return released
 
 
 def _rows(batch):
     return list(zip(batch.column("item").to_pylist(), batch.column("noisy_weight").to_pylist()))
-
-
-def _save(rows, path):
-    with open(path, "w") as file:
-        file.write(repr(sorted(rows)))
 
 
 def in_process(plan, users, items, num_blocks=3, num_shards=2):
@@ -275,7 +274,7 @@ def test_two_consumers_and_a_second_execution_see_the_same_noise(tmp_path):
     ):
         blocks = (
             pipeline
-            | beam.Create(batches_of(users, items)).with_output_types(pa.RecordBatch)
+            | beam.Create(batches_of(users, items), reshuffle=False).with_output_types(pa.RecordBatch)
             | SubsamplePerUser(run.store, num_blocks=3, num_shards=2, cap=plan.program.cap)
         )
         first = blocks | "First" >> RunProgram(run.store, plan.program) | "Rows1" >> beam.FlatMap(_rows)
