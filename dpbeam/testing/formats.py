@@ -41,7 +41,7 @@ _ITEMS = [sorted(map(str, items or ())) for items in _USERS]
 _SORTED = sorted(_ITEMS)
 _FEW: list[Pair] = [(f"u{n}", f"i{n}") for n in range(12)]
 _BAD = 4  # the place of a bad row among them
-_SPLITS = (None, 3000, 200, 17)  # bytes of a range
+_SPLITS = (None, 3000, 17)  # bytes of a range
 _NOT_UTF_8 = b"\xff\xfe\xff"
 _PACK: dict[str, Callable[[bytes], bytes]] = {
     "gz": gzip.compress,

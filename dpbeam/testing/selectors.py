@@ -107,7 +107,7 @@ class SelectorContract:
     def test_only_a_new_user_shows(self) -> None:
         result = audit_by_replay(self.plan().program)
         assert not result.refuted, result.refuted
-        assert result.compared >= 10, "novel items are released too often for a test: set `delta` lower"
+        assert result.compared >= 7, "novel items are released too often for a test: set `delta` lower"
         assert result.largest > 0.7, "nobody comes near the norm that noise is made for: is a factor wrong?"
 
     def test_only_a_new_user_with_a_thousand_items_of_its_own_shows(self) -> None:

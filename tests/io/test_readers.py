@@ -116,9 +116,9 @@ def test_composite_items(read, tmp_path, write_file, format):
 
 
 @pytest.mark.parametrize(
-    "type", [pa.list_(pa.string()), pa.large_list(pa.large_string()), pa.list_(pa.binary())]
+    ("type", "split"),
+    [(pa.list_(pa.string()), None), (pa.large_list(pa.large_string()), 1), (pa.list_(pa.binary()), 1)],
 )
-@pytest.mark.parametrize("split", [None, 1])
 def test_parquet_grouped(read, tmp_path, type, split):
     binary = type.value_type == pa.binary()
     lists = [[v.encode() if binary else v for v in values] for values in LISTS]
