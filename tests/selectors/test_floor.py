@@ -21,7 +21,7 @@ from dpbeam.testing.replay import ONE
 from dpbeam.testing.selectors import LoudKeys
 from tests.support.instances import batches, random_pairs, whole_block
 from tests.support.running import key, names, release, watch
-from tests.support.variants import NUMBERS_ALONE
+from tests.support.variants import of_own_code
 
 METHODS = [name for name, selector in selectors().items() if selector.takes_min_users]
 FLOORS = (2, 3, 7)
@@ -90,8 +90,9 @@ class TestNeverReleased:
     def test_on_data_of_all_sizes(self, method):
         """Over variants and floors, no item below; above it some, fewer with a higher floor."""
         pairs = random_pairs(1, users=200)
-        for name, options in variants().items():
-            if options["method"] != method or name in NUMBERS_ALONE:
+        for name in of_own_code(variants()):
+            options = variants()[name]
+            if options["method"] != method:
                 continue
             sizes = []
             for floor in (2, 7):

@@ -14,7 +14,7 @@ from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selectors.registry import selectors, variants
 from dpbeam.testing.selectors import check_shares, check_weight
-from tests.support.variants import NUMBERS_ALONE
+from tests.support.variants import of_own_code
 
 D0 = 8
 EPSILON, DELTA = 2.0, 1e-3
@@ -25,7 +25,7 @@ def plan(name: str) -> SelectionPlan:
     return make_plan(SelectionConfig(EPSILON, DELTA, max_items_per_user=D0, **variants()[name]))
 
 
-@pytest.mark.parametrize("name", [name for name in variants() if name not in NUMBERS_ALONE])
+@pytest.mark.parametrize("name", of_own_code(variants()))
 def test_weights_are_those_of_the_program(name):
     check_weight(plan(name))
 
