@@ -511,7 +511,8 @@ class Play:
 
     def _left(self) -> list[str]:
         """What a run leaves beside what it published."""
-        return [*self._files("private"), *(path for path in self._files("out") if ".not_for_" in path)]
+        beside = [path for path in self._files("out") if ".not_for_" in path or ".staging-" in path]
+        return [*self._files("private"), *beside]
 
     def _check_end(self, process: Process) -> None:
         lines = process.said.splitlines()
