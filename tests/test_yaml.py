@@ -14,6 +14,7 @@ from apache_beam.yaml import main as beam_yaml
 
 import dpbeam
 from dpbeam.accounting.ledger import Ledger
+from dpbeam.selectors.gsu import settings as gsu_settings
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs/how-to/yaml.md").read_text(encoding="utf-8")
@@ -47,7 +48,8 @@ def test_the_page_has_every_kind():
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES, ids=[config_of(pipeline)["type"] for pipeline in PIPELINES])
-def test_of_the_page(pipeline, inputs, tmp_path):
+def test_of_the_page(pipeline, inputs, tmp_path, monkeypatch):
+    monkeypatch.setattr(gsu_settings, "DEFAULT_ROUNDS", 2)
     steps = pipeline["pipeline"]["transforms"]
     read, step, write = (one["config"] for one in steps)
     output = write["path"]

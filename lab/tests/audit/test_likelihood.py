@@ -17,6 +17,7 @@ from dpbeam_lab.audit.faults import OneLabelKeys, OtherKindKeys, plan_of
 from dpbeam_lab.audit.likelihood import Likelihood
 
 LEVEL = 1e-6
+FEW = 50_000  # what an audit of a thousand trials looks at
 
 
 class Noisy(Program):
@@ -100,8 +101,8 @@ def test_log_ratio_is_that_of_the_densities(kind):
 @pytest.mark.parametrize("kind", ["gaussian", "laplace"])
 def test_noise_of_another_kind_is_a_fault(kind):
     program = Noisy(kind, (2.0, 2.0))
-    assert not Likelihood.measure(program, keys(0), LEVEL).fault
-    fault = Likelihood.measure(program, keys(0, OtherKindKeys), LEVEL).fault
+    assert not Likelihood.measure(program, keys(0), LEVEL, samples=FEW).fault
+    fault = Likelihood.measure(program, keys(0, OtherKindKeys), LEVEL, samples=FEW).fault
     assert fault == "noise of items in round 1 is not as stated"
 
 
@@ -122,7 +123,7 @@ class OtherCounts(Keys):
 
 def test_log_ratio_of_count_noise_is_that_of_its_masses():
     program = NoisyCounts((1.0, 1e-2))
-    measured = Likelihood.measure(program, keys("counts"), LEVEL)
+    measured = Likelihood.measure(program, keys("counts"), LEVEL, samples=FEW)
     law = program.specs[0].law
     mass = dict(zip(range(law.threshold - 1, -100, -1), np.diff([p / 2**128 for p in law.cumulative])))
     drawn = np.arange(law.threshold - 1, law.threshold - len(law.cumulative), -1.0)
@@ -139,20 +140,26 @@ def test_log_ratio_of_count_noise_is_that_of_its_masses():
 
 def test_count_noise_of_another_budget_is_a_fault():
     program = NoisyCounts((1.0, 1e-2))
-    assert not Likelihood.measure(program, keys(1), LEVEL).fault
-    fault = Likelihood.measure(program, keys(1, OtherCounts), LEVEL).fault
+    assert not Likelihood.measure(program, keys(1), LEVEL, samples=FEW).fault
+    fault = Likelihood.measure(program, keys(1, OtherCounts), LEVEL, samples=FEW).fault
     assert fault == "noise of items in round 1 is not as stated"
 
 
 def test_repeated_count_noise_is_a_fault():
     program = NoisyCounts((1.0, 1e-2), (1.0, 1e-2))
-    assert not Likelihood.measure(program, keys(2), LEVEL).fault
-    assert Likelihood.measure(program, keys(2, OneLabelKeys), LEVEL).fault == "noise of two rounds is related"
+    assert not Likelihood.measure(program, keys(2), LEVEL, samples=FEW).fault
+    assert (
+        Likelihood.measure(program, keys(2, OneLabelKeys), LEVEL, samples=FEW).fault
+        == "noise of two rounds is related"
+    )
 
 
 def test_repeated_laplace_noise_is_a_fault():
     program = Noisy("laplace", (2.0, 2.0))
-    assert Likelihood.measure(program, keys(0, OneLabelKeys), LEVEL).fault == "noise of two rounds is related"
+    assert (
+        Likelihood.measure(program, keys(0, OneLabelKeys), LEVEL, samples=FEW).fault
+        == "noise of two rounds is related"
+    )
 
 
 def test_repeated_gaussian_noise_makes_the_loss_large():

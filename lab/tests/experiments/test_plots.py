@@ -47,9 +47,7 @@ def spec(**changed) -> Plot:
 
 
 def drawn(**changed):
-    figures = draw(ROWS, spec(**changed), ("svg", "png"))
-    assert figures["png"].startswith(b"\x89PNG\r\n")
-    return figures["svg"]
+    return draw(ROWS, spec(**changed), ("svg",))["svg"]
 
 
 def series(svg: bytes) -> list[str]:
@@ -89,7 +87,7 @@ def test_the_same_results_give_the_same_bytes(changed):
     with matplotlib.rc_context({"lines.linewidth": 9, "svg.hashsalt": "other", "font.size": 20}):
         np.random.default_rng().random()
         again = draw(ROWS, spec(**changed), ("svg", "png"))
-    assert again == first
+    assert again == first and first["png"].startswith(b"\x89PNG\r\n")
     assert b"<dc:date>" not in first["svg"]
 
 
