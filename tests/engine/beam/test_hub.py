@@ -36,7 +36,7 @@ from tests.support.running import key
 ROOT = Path(__file__).resolve().parents[3]
 KEY = "hub"
 PAIRS = random_pairs(3, users=150)
-PROGRAMS = {"blocks and hub": GreedyCover(6, 2.0), "shards, hub and blocks": Applause()}
+PROGRAMS = {"blocks and hub": GreedyCover(4, 2.0), "shards, hub and blocks": Applause()}
 
 
 def chained(name):

@@ -11,7 +11,7 @@ import pytest
 from apache_beam.metrics import MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from dpbeam import InputError, RunFolder, SelectionConfig, SelectPartitions, TopKConfig, TopKItems
+from dpbeam import InputError, RunFolder, SelectionConfig, SelectPartitions, TopKItems
 from dpbeam.engine.beam import owner, run_folder
 from dpbeam.engine.beam.receipts import FIRST, RESULT, SHARDS, ReceiptDoFn
 from dpbeam.engine.beam.run_folder import LateStore, Terms, _MakeFolder
@@ -102,7 +102,8 @@ class TestExecutions:
     def test_no_elements_and_a_result_of_one_worker(self, tmp_path):
         nobody = beam.Create([]).with_output_types(tuple[str, str])
         assert outcome(lambda p: kept(p | nobody | select(run_folder=str(tmp_path)))) == []
-        top = TopKItems(TopKConfig(2.0, 1e-4, 2), run_folder=str(tmp_path), num_shards=2)
+        budget = {"epsilon": 2.0, "delta": 1e-4}
+        top = TopKItems(**budget, k=2, selector="basic", run_folder=str(tmp_path), num_shards=2)
         assert len(outcome(lambda p: kept(p | beam.Create(PAIRS, reshuffle=False) | top))) == 2
         assert os.listdir(tmp_path) == []
 
