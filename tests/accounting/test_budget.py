@@ -11,7 +11,7 @@ from dpbeam.accounting.budget import Budget, split_amount
 from dpbeam.errors import InputError
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.floats(-30, 2).map(lambda e: 10.0**e), st.lists(st.floats(1e-3, 1), min_size=1, max_size=20))
 def test_parts_never_exceed_the_whole(amount, weights):
     total = math.fsum(weights)

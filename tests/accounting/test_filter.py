@@ -19,7 +19,7 @@ FP = np.array([[1, 0], [2, 0]], np.uint64)
 NONE = np.zeros(len(FP), np.int64)
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(
     st.floats(1e-3, 1e6),
     st.floats(1e-3, 1e3),

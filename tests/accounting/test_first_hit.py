@@ -65,7 +65,7 @@ chances = st.lists(st.floats(0, 1), min_size=1, max_size=12)
 
 class TestNoSequenceCostsMore:
     @given(chances, st.floats(0.01, 2), st.floats(0, 3), st.floats(0.01, 1))
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=80, deadline=None)
     def test_alone(self, chances, epsilon0, epsilon, rate):
         p, q = outcomes(chances, epsilon0)
         assert both_ways(p, q, epsilon) <= first_hit_delta(epsilon, epsilon0) + 1e-15
@@ -194,7 +194,7 @@ class TestLimits:
         assert first_hit_delta(1.0, 0.1, 5.0) > base
 
     @given(st.floats(0, 50), st.floats(1e-12, 1e3), st.floats(1e-3, 1e12))
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=80, deadline=None)
     def test_it_is_a_probability_wherever_it_is_asked(self, epsilon, epsilon0, sigma):
         bound = first_hit_delta(epsilon, epsilon0, sigma)
         assert 0 <= bound <= 1

@@ -78,7 +78,7 @@ def test_extreme_noise():
     assert gaussian_delta(1.0, 1e-300) == 1.0
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     st.floats(-4, 2).map(lambda e: 10.0**e),
     st.floats(-2, 5).map(lambda e: 10.0**e),
@@ -113,7 +113,7 @@ def test_compose_rounds_down_exactly():
         assert Fraction(math.nextafter(sigma, math.inf)) ** 2 * total > 1
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.floats(1e-3, 1e6), st.lists(st.floats(1e-3, 1), min_size=1, max_size=12))
 def test_split_never_composes_below_sigma(sigma, weights):
     total = math.fsum(weights)

@@ -181,7 +181,7 @@ def test_scores_equal_the_definition(preset):
     assert np.count_nonzero(units) > 0
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     st.floats(-1e9, 1e9),
     st.floats(-1e9, 1e9),

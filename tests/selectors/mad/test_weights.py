@@ -31,7 +31,7 @@ def check_row(units: list[int], bias: list[float], b_min: float, b_max: float) -
         assert abs(u / UNITS - expected[i]) <= 3 / UNITS + 1e-9
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(
     st.lists(st.lists(bias_values, min_size=1, max_size=16), min_size=1, max_size=4),
     st.floats(0.5, 1.0),
