@@ -12,10 +12,10 @@ from tests.support.variants import program
 
 @pytest.mark.parametrize(("fault", "cap", "novel"), [(MovingSample, 20, 15), (CurrentDegreeCap, None, 5)])
 def test_planted_fault_is_seen(fault, cap, novel):
-    faulty = recast(program("gsu8"), fault)
+    faulty = recast(program("gsu4"), fault)
     faulty.cap = cap or faulty.cap
     assert seen_on_random_pairs(faulty, novel)
-    assert not seen_on_random_pairs(program("gsu8"), novel)
+    assert not seen_on_random_pairs(program("gsu4"), novel)
 
 
 def test_planted_keep_of_absent_items_is_seen():
