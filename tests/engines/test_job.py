@@ -14,6 +14,7 @@ from apache_beam.runners.worker.statesampler import StateSampler
 from dpbeam.runners import job
 from dpbeam.runners.job import run_and_wait
 from dpbeam.runners.options import complete
+from tests.support import quick_beam
 from tests.support.waiting import wait_until
 
 
@@ -54,11 +55,13 @@ def test_a_late_answer_to_the_watcher_does_not_fail_a_job_that_is_done(monkeypat
 
 def test_an_interrupt_while_a_bundle_starts_leaves_no_thread(monkeypatch):
     """A thread that goes on keeps the interpreter from ending."""
+    for name, own in quick_beam.SAMPLER.items():
+        monkeypatch.setattr(StateSampler, name, own)
     start, interrupted = threading.Thread.start, []
 
     def start_then_interrupt(self):
         start(self)
-        sampler = getattr(self._target, "__self__", None)
+        sampler = getattr(getattr(self, "_target", None), "__self__", None)  # none once it has ended
         if isinstance(sampler, StateSampler) and sampler.tracked_thread is threading.current_thread():
             interrupted.append(self)
             if len(interrupted) == 1:

@@ -1,5 +1,6 @@
 """PySparkRunner without Spark: the stages that it makes, its bundles, and what it refuses."""
 
+import ast
 import os
 
 import apache_beam as beam
@@ -9,7 +10,9 @@ from apache_beam.transforms.userstate import BagStateSpec
 from apache_beam.transforms.window import FixedWindows, GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
+from dpbeam.engine.beam.store import RunFolder
 from dpbeam.errors import InputError
+from dpbeam.randomness import RunKey
 from dpbeam.runners.pyspark import PySparkRunner, session
 from dpbeam.runners.pyspark.bundle import partition_of, run_bundle
 from dpbeam.runners.pyspark.stages import kind_of, make_graph
@@ -167,16 +170,18 @@ def test_what_it_does_not_do_is_refused_by_name(why, tmp_path):
 
 
 @pytest.mark.parametrize("name, attempts", [("mad2r", 1), ("gsu2", 3)])
-def test_it_releases_what_the_in_process_run_releases(name, attempts, tmp_path, monkeypatch):
+def test_it_releases_what_the_in_process_run_releases(name, attempts, tmp_path):
     """Also where bundles run several times, and of some the first attempt counts, of others a later one."""
-    make = beam.Pipeline
-    monkeypatch.setattr(test_stages, "options", lambda: None)
-    monkeypatch.setattr(test_stages.beam, "Pipeline", lambda options: make(runner=StagedRunner(3, attempts)))
-    users, items = test_stages.sample_pairs()
-    plan = test_stages.plan_of(name)
+    plan, (users, items) = test_stages.plan_of(name), test_stages.sample_pairs()
+    with (
+        RunFolder(str(tmp_path), RunKey.insecure_fixed(test_stages.KEY)) as run,
+        beam.Pipeline(runner=StagedRunner(3, attempts)) as pipeline,
+    ):
+        rows = test_stages.release(pipeline, plan, users, items, run) | beam.FlatMap(test_stages._rows)
+        _ = rows | beam.combiners.ToList() | beam.Map(_write, f"{tmp_path}/out")
     expected = test_stages.in_process(plan, users, items)
-    released = test_stages.released_by_beam(plan, test_stages.batches_of(users, items), str(tmp_path), 5, 4)
-    assert released == expected and len(released) > 10
+    released = [sorted(ast.literal_eval(line)) for line in _lines(tmp_path / "out")]  # by each attempt
+    assert released == [expected] * attempts and len(expected) > 10
 
 
 def test_elements_go_where_their_bytes_say():

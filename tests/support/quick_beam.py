@@ -66,6 +66,10 @@ def _remember_views(
     return remembered
 
 
+#: Beam's own, for a test of its threads.
+SAMPLER = {name: getattr(statesampler.StateSampler, name) for name in ("start", "stop")}
+
+
 @functools.cache
 def remember() -> None:
     """From now on, in this process and its forks."""
