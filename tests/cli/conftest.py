@@ -6,19 +6,14 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
-from dpbeam.families.registry import families
 from tests.support import quick_runner
 from tests.support.instances import popular_table
-from tests.support.plans import remembered
+from tests.support.plans import PLANS
 
 
 @pytest.fixture
 def beams_runner():
     """A test that asks for it runs commands on Beam's in-process runner, as they are."""
-
-
-#: How kinds of release plan, each plan once.
-PLANS = {family: remembered(family.plan) for family in families().values()}
 
 
 @pytest.fixture(autouse=True)

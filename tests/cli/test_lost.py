@@ -14,18 +14,13 @@ from dpbeam.budget.store import BudgetStore
 from dpbeam.cli import main
 from dpbeam.engine.beam import blocks
 from dpbeam.jobs import job
-from dpbeam.kernels.relays import Relays
 from dpbeam.selection.sizes import Sizes
 from tests.cli.test_pack import QUICK, SUPPLIES, columns
 from tests.cli.test_series import OPEN, write_night
+from tests.simulation.inside import WithRelays
 from tests.support import hostile
 from tests.support.commands import COLUMNS, without_progress
 from tests.support.hostile import FLAGS, Loss
-
-
-class WithRelays(Sizes):
-    relays = Relays(2, 2, 1)
-
 
 #: Steps of Beam's own, in Create, Reshuffle and combiners.
 BEAMS = re.compile(r"\(|/(AddRandomKeys|RemoveRandomKeys|KeyWithVoid|UnKey|InjectDefault)$")

@@ -13,13 +13,12 @@ import pytest
 
 import dpbeam
 from dpbeam.errors import InputError
-from dpbeam.families.registry import families
 from dpbeam.hitting import transforms as hitting
 from dpbeam.packing.family import PackingConfig
 from dpbeam.selection import transforms as selection
 from dpbeam.selectors.registry import DEFAULT_METHOD, find
 from dpbeam.topk import transforms as topk
-from tests.support.plans import remembered
+from tests.support.plans import PLANS, remembered
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-5}
 DATA = {
@@ -101,10 +100,10 @@ def parameters(name: str) -> list[str]:
 @pytest.fixture(autouse=True, scope="module")
 def calibrated_once():
     with pytest.MonkeyPatch.context() as patch:
-        for family in families().values():
-            patch.setattr(family, "plan", remembered(family.plan))
-        for module, plan in ((selection, "make_plan"), (topk, "plan_topk"), (hitting, "plan_hitting_set")):
-            patch.setattr(module, plan, remembered(getattr(module, plan)))
+        for family, plan in PLANS.items():
+            patch.setattr(family, "plan", plan)
+        for module, name in ((selection, "make_plan"), (topk, "plan_topk"), (hitting, "plan_hitting_set")):
+            patch.setattr(module, name, remembered(getattr(module, name)))
         yield
 
 

@@ -10,15 +10,14 @@ import signal
 import pytest
 
 from tests.budget.conftest import postgresql, store_url  # noqa: F401  (fixtures)
-from tests.support.commands import steps_of
-from tests.support.kill_at import SHARDS
+from tests.support.kill_at import SHARDS, from_child, kills
 
 
 @pytest.mark.engines  # some forty processes
 @pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
 def test_killed_at_every_step(tmp_path, store_url):  # noqa: F811
     """Of a run that replaces an output. With SQLite the simulator kills such runs, and those of new outputs."""
-    steps = steps_of("tests.support.kill_at", tmp_path, store_url, "overwrite")
+    steps = from_child(lambda: kills(tmp_path, store_url))
     # reserve, run, stage and its file, publish, journal, renames and ledger, removals, commit, count
     assert len(steps) >= 1 + 1 + 2 + 1 + 1 + SHARDS + 1 + 2 + 1 + 1 + SHARDS + 1
     states = [step["after"]["state"] for step in steps]

@@ -6,7 +6,6 @@ Names, keys and orders come from a generator; clock, store and runner are those 
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import gc
 import hashlib
@@ -39,7 +38,6 @@ from tests.simulation import runner, store
 RUNNER = ("--runner=tests.simulation.inside.SimulatedRunner", "--untested_runner", "--no_pipeline_type_check")
 _CHANGES = ("os.chmod", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.truncate")
 _LOOKS = ("os.listdir", "os.scandir", "open")
-_NUMBER_OF_ERROR = {"disk": errno.EIO, "full": errno.ENOSPC}
 
 
 class SimulatedRunner(PipelineRunner):

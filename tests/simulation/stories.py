@@ -28,13 +28,12 @@ import pyarrow.parquet as pq
 
 import dpbeam
 from dpbeam.cli import main
-from dpbeam.families.registry import families
 from dpbeam.review.verification import check_ledger
 from tests.simulation import inside, runner, world
 from tests.simulation.world import Fault, Process, Violation, World
 from tests.support import quick_beam
-from tests.support.kill_at import in_child
-from tests.support.plans import remembered
+from tests.support.kill_at import from_child, in_child
+from tests.support.plans import PLANS
 
 Columns = dict[str, list[Any]]
 #: What is released: rows with the names of their columns.
@@ -471,7 +470,7 @@ class Play:
             self._check_end(self.world.run(argv, self.story.shape))
 
     def _give_other(self) -> None:
-        """What was begun is not taken for the same with users and items exchanged."""
+        """What was begun is not taken for the same with users and items exchanged. A series opens without columns."""
         exchanged = {"--user_column=u": "--user_column=i", "--item_column=i": "--item_column=u"}
         argv = [exchanged.get(word, word) for word in self._argv()]
         if argv == self._argv() or entries().count("reserve") == entries().count("return"):
@@ -500,14 +499,18 @@ class Play:
         held = [path for path in self._files("private") if path.endswith("/key")]
         if held and not any(fault.kind == world.POWER for fault in self.world.struck):
             raise Violation(f"clean leaves {held}")
-        if self._left():
-            self._clean("--force")
+        self._force_clean()
         if self._files("kept"):
             argv = ["clean", f"--temp_location={self._base}kept", "--force", "--quiet"]
             self._check_end(self.world.run(argv, self.story.shape))
-        for folder in ("private", "kept"):
-            if rest := self._files(folder):
+            if rest := self._files("kept"):
                 raise Violation(f"clean --force leaves {sorted(rest)}")
+
+    def _force_clean(self) -> None:
+        if self._left():
+            self._clean("--force")
+        if rest := self._files("private"):
+            raise Violation(f"clean --force leaves {sorted(rest)}")
 
     def _left(self) -> list[str]:
         """What a run leaves beside what it published."""
@@ -630,9 +633,6 @@ class Nights(Play):
             "--quiet",
         ]
 
-    def _give_other(self) -> None:
-        """Of a series the account knows nothing of columns."""
-
     def _put_right(self, process: Process) -> bool:
         """Whoever is told that a night was made from other pairs puts those back."""
         told = process.code == 2 and any(self._versions.values())
@@ -642,10 +642,7 @@ class Nights(Play):
 
     def _clean_all(self) -> None:
         self._clean()
-        if self._left():
-            self._clean("--force")
-        if rest := self._files("private"):
-            raise Violation(f"clean --force leaves {sorted(rest)}")
+        self._force_clean()
 
     def _check_output(self) -> None:
         self._clean_all()
@@ -711,18 +708,22 @@ def player(story: Story) -> Play:
 def warm(command: str) -> None:
     """Load and calibrate what a command needs, for the forks of this process."""
     quick_beam.remember()
-    _remember_plans()
+    for family, plan in PLANS.items():
+        family.plan = plan
     story = Story(0, command, False, (2, 2, ""), (), "")
-    noted = pathlib.Path(tempfile.mkdtemp(prefix="simulation-"), "noted")
 
-    def loaded(argv: list[str]) -> int:
-        ended = main(argv)
-        ledgers = [path.read_text() for path in pathlib.Path("out").glob("*.ledger.json")]
-        noted.write_text(json.dumps([list(sys.modules), ledgers]))
-        return ended
+    def loaded() -> tuple[list[str], list[str]]:
+        ledgers: list[str] = []
 
-    in_child(lambda: len(player(story).run(loaded).processes))
-    modules, ledgers = json.loads(noted.read_text())
+        def released(argv: list[str]) -> int:
+            ended = main(argv)
+            ledgers.extend(path.read_text() for path in pathlib.Path("out").glob("*.ledger.json"))
+            return ended
+
+        player(story).run(released)
+        return list(sys.modules), ledgers
+
+    modules, ledgers = from_child(loaded)
     for name in modules:
         with contextlib.suppress(Exception):
             importlib.import_module(name)
@@ -732,12 +733,6 @@ def warm(command: str) -> None:
     inside.with_pools(len(sys.modules))
     gc.collect()
     gc.freeze()
-
-
-@functools.cache
-def _remember_plans() -> None:
-    for family in families().values():
-        family.plan = remembered(family.plan)
 
 
 def play(story: Story) -> tuple[str | None, World]:

@@ -1,17 +1,14 @@
 """Commands, here and as programs of their own, and what they say on stderr."""
 
 import contextlib
-import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 
 import pyarrow.parquet as pq
 
 from dpbeam.cli import main
-from tests.support.examples import ROOT
 from tests.support.instances import power_law_table
 
 #: Of pairs: what the columns are called.
@@ -67,20 +64,6 @@ def small_pairs(folder, users: int = 500) -> str:
     """A glob of (user, item) pairs."""
     pq.write_table(power_law_table(users, 100, 15 * users), folder / "small-1.parquet")
     return str(folder / "small-*.parquet")
-
-
-def steps_of(module: str, folder, *words: str) -> list[dict]:
-    """What a module of tests.support that kills commands at every step tells of each."""
-    done = subprocess.run(
-        [sys.executable, "-m", module, str(folder), *words],
-        cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=1500,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def key_warning(command: str) -> str:

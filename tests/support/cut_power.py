@@ -10,7 +10,6 @@ Prints a JSON list with what was found after each; IMAGES is the most that are t
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import os
@@ -26,7 +25,7 @@ from dpbeam.cli import main
 from dpbeam.storage import processes
 from tests.support import kill_at, series_nights
 from tests.support.disk import Disk, Image, Moment, put
-from tests.support.kill_at import in_child
+from tests.support.kill_at import from_child, in_child
 
 _CHANGES = ("open", "os.chmod", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.truncate")
 
@@ -90,19 +89,14 @@ def images(moment: Moment, chance: random.Random) -> Iterator[Image]:
 
 def recorded(argv: list[str]) -> list[Moment]:
     """The moments of a command that comes to its end."""
-    with contextlib.ExitStack() as removed:
-        place = pathlib.Path("..", f"moments-{os.getpid()}").resolve()
-        removed.callback(place.unlink)
 
-        def work() -> int:
-            recorder = Recorder()
-            code = main(argv)
-            recorder.look()
-            place.write_bytes(pickle.dumps(recorder.moments))
-            return code
+    def work() -> list[Moment]:
+        recorder = Recorder()
+        assert main(argv) == 0
+        recorder.look()
+        return recorder.moments
 
-        assert in_child(work) == 0
-        return pickle.loads(place.read_bytes())
+    return from_child(work)
 
 
 def after(argv: list[str]) -> int:

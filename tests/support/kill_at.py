@@ -1,9 +1,7 @@
 """A run with an account, killed with SIGKILL at every step that anybody outside can see, and then given again.
 
-    python -m tests.support.kill_at FOLDER STORE [overwrite]
-
-Prints a JSON list with what was found for each step. The command is `dpbeam select` as it is, but for the pipeline,
-which writes shards of random lines: what two runs draw is never the same.
+The command is `dpbeam select` as it is, but for the pipeline, which writes shards of random lines: what two runs draw
+is never the same.
 """
 
 from __future__ import annotations
@@ -13,13 +11,14 @@ import glob
 import json
 import os
 import pathlib
+import pickle
 import re
 import shutil
 import signal
-import sys
+import tempfile
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.budget.store import BudgetStore
@@ -32,6 +31,7 @@ from dpbeam.storage import FileSystems
 from dpbeam.storage.processes import Owner
 
 SHARDS = 2
+T = TypeVar("T")
 _DRAWN = re.compile(rb"^[0-9a-f]{16}$", re.MULTILINE)
 _STEPS = [
     (BudgetStore, "change"),
@@ -95,6 +95,20 @@ def in_child(work: Callable[[], int]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+def from_child(work: Callable[[], T]) -> T:
+    """What `work` returns in a process of its own. Raises AssertionError if it does not."""
+    with tempfile.TemporaryDirectory() as folder:
+        told = pathlib.Path(folder, "told")
+
+        def tell() -> int:
+            told.write_bytes(pickle.dumps(work()))
+            return 0
+
+        assert in_child(tell) == 0
+        answer: T = pickle.loads(told.read_bytes())
+        return answer
+
+
 def readable() -> list[str]:
     """Lines that were drawn and that others than the owner can read, wherever they lie."""
     names: set[bytes] = set()
@@ -125,8 +139,8 @@ def state(store: str, dataset: str, prefix: str) -> dict[str, Any]:
     }
 
 
-def scenario(step: int, store: str, overwrite: bool) -> dict[str, Any] | None:
-    """One release killed at one step and given twice more; None if the run ended before."""
+def scenario(step: int, store: str) -> dict[str, Any] | None:
+    """One release that replaces an output, killed at one step and given twice more; None if the run ended before."""
     name = f"k{step}"
     flags = ["--epsilon=0.5", "--delta=1e-6", f"--output={name}", "--output_format=text", "--quiet"]
     run = ["select", "--input=pairs.csv", "--user_column=u", "--item_column=i", *flags, "--method=basic"]
@@ -136,13 +150,12 @@ def scenario(step: int, store: str, overwrite: bool) -> dict[str, Any] | None:
         f"--dataset={name}",
         "--release_id=night",
         f"--result_file={name}.json",
+        "--overwrite",
     ]
-    if overwrite:
-        if step == 1:
-            assert in_child(lambda: main([*run, "--output=old"])) == 0
-        for path in glob.glob("old[-.]*"):
-            shutil.copy(path, name + path.removeprefix("old"))
-        charged.append("--overwrite")
+    if step == 1:
+        assert in_child(lambda: main([*run, "--output=old"])) == 0
+    for path in glob.glob("old[-.]*"):
+        shutil.copy(path, name + path.removeprefix("old"))
     before = readable()
     old = {path: pathlib.Path(path).read_text() for path in glob.glob(f"{name}-*.txt")}
     limit = ["--epsilon=0.5", "--delta=1e-6", "--quiet"]  # one release fits, and no other
@@ -165,9 +178,11 @@ def scenario(step: int, store: str, overwrite: bool) -> dict[str, Any] | None:
     return outcome
 
 
-if __name__ == "__main__":
-    os.chdir(sys.argv[1])
+def kills(folder: pathlib.Path, store: str) -> list[dict[str, Any]]:
+    """What was seen after a kill at each step. This process works in `folder` from now on, and has no pipelines."""
+    os.chdir(folder)
     os.umask(0o022)
+    tempfile.tempdir = str(folder)
     stand_in()
     pathlib.Path("pairs.csv").write_text("u,i\na,b\n")
     flags = [
@@ -183,6 +198,6 @@ if __name__ == "__main__":
     for path in glob.glob("warm*"):
         os.remove(path)
     steps: list[dict[str, Any]] = []
-    while one := scenario(len(steps) + 1, sys.argv[2], "overwrite" in sys.argv[3:]):
+    while one := scenario(len(steps) + 1, store):
         steps.append(one)
-    print(json.dumps(steps))
+    return steps

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from dpbeam.families.registry import families
+
 
 def remembered(plan: Callable[..., Any]) -> Callable[..., Any]:
     """Of the same settings the same plan, in this process and its forks."""
@@ -17,3 +19,7 @@ def remembered(plan: Callable[..., Any]) -> Callable[..., Any]:
         return plans[of]
 
     return once
+
+
+#: How kinds of release plan, each plan once.
+PLANS = {family: remembered(family.plan) for family in families().values()}
