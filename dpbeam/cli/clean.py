@@ -21,7 +21,10 @@ class CleanOptions(Options):
     output: str | None = flag(
         "PREFIX", "a prefix of outputs, for what was staged beside it", type=WRITTEN_PREFIX
     )
-    force: bool = switch("also folders of other machines, and those that do not name their process")
+    force: bool = switch(
+        "also folders of other machines, those that do not name their process, and releases that an account may have "
+        "paid for"
+    )
     dry_run: bool = switch("list them, remove nothing")
 
 
@@ -41,7 +44,7 @@ def main(options: CleanOptions) -> int:
     for name, path in (("temp_location", options.temp_location), ("output", output)):
         if path is not None and (missing := missing_filesystem(path)):
             raise SetupError(f"--{name}: cannot look up '{path}': {missing}")
-    removable = {"gone", "elsewhere", "unknown"} if options.force else {"gone"}
+    removable = {"gone", "elsewhere", "unknown", "paid"} if options.force else {"gone"}
     failed = removed = 0
     for folder, state in leftovers(options.temp_location or tempfile.gettempdir(), output):
         line = f"{folder}: {_WORDS[state]}"
@@ -67,4 +70,6 @@ _WORDS = {
     "alive": "its process lives",
     "elsewhere": "made on another machine, or by a pipeline",
     "unknown": "does not name its process",
+    "paid": "its process is gone, and an account may have paid for the release in it: its command, given again, "
+    "finishes or removes it",
 }

@@ -54,6 +54,8 @@ from dpbeam.storage.reasons import reason, refusal
 
 _LEDGER = "dpbeam ledger"
 _COMMIT = "dpbeam commit"
+#: In the staging folder; written when everything else is there.
+_STAGED_LEDGER = "ledger.json"
 
 
 class OutputTarget:
@@ -409,7 +411,7 @@ class OutputTarget:
 
     @property
     def _staged_ledger(self) -> str:
-        return FileSystems.join(self.staging, "ledger.json")
+        return FileSystems.join(self.staging, _STAGED_LEDGER)
 
     def _write_journal(self, paths: list[str]) -> dict[str, Any]:
         """Note what a commit may leave behind."""
@@ -490,6 +492,18 @@ def holds_output(staging: str) -> bool:
     except PermissionError:
         return True
     return any(FileSystems.split(path)[1] != OWNER_FILE for path in paths)
+
+
+def may_be_paid(staging: str) -> bool:
+    """Whether a staging folder holds a whole release that is charged to an account: a retry finishes or removes it.
+
+    Raises:
+      OSError: a store does not answer.
+    """
+    match _read_json(FileSystems.join(staging, _STAGED_LEDGER)):
+        case {"parameters": {"account": dict()}}:
+            return True
+    return False
 
 
 def read_ledger(prefix: str) -> dict[str, Any] | None:

@@ -362,8 +362,8 @@ def resolve(store: BudgetStore, dataset: str, release_id: str, by: Actor) -> str
     for folder in staged_by(store.account(dataset), release_id):
         raise BudgetError(
             f"--release_id: '{release_id}' was not published, but what it has staged is in '{folder}': give its "
-            "command again, which removes that and goes on, or remove the folder (dpbeam clean --output=PREFIX) and "
-            "resolve again"
+            "command again, which removes that and goes on, or remove the folder (dpbeam clean --output=PREFIX "
+            "--force) and resolve again"
         )
     store.change(dataset, lambda account: account.give_back(release_id, release.attempt), by)
     return "was never published: its budget is given back"

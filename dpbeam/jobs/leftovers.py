@@ -7,6 +7,7 @@ import shlex
 import time
 
 from dpbeam.engine.beam import owner
+from dpbeam.io.output import may_be_paid
 from dpbeam.jobs.console import warn
 
 _BEAM_FOLDER = "beam-pipeline-temp"
@@ -14,7 +15,7 @@ _OLD_SECONDS = 24 * 3600
 
 
 def leftovers(temp_location: str, output: str | None) -> list[tuple[str, str]]:
-    """(folder, state) of all folders that a killed command leaves; for states see `owner.state_of`."""
+    """(folder, state) of all folders that a killed command leaves; for states see `_state_of`."""
     known = _of_runs(temp_location, output)
     of_evaluations = owner.folders(temp_location, owner.EVALUATION_FOLDER)
     known += [(folder, owner.state_of(folder)) for folder in of_evaluations]
@@ -28,7 +29,13 @@ def _of_runs(temp_location: str, output: str | None) -> list[tuple[str, str]]:
     if output:
         parent, stem = os.path.split(output)
         folders += owner.folders(parent, f"{stem}.staging-")
-    return [(folder, owner.state_of(folder)) for folder in folders]
+    return [(folder, _state_of(folder)) for folder in folders]
+
+
+def _state_of(folder: str) -> str:
+    """As `owner.state_of`; or "paid", where a process that is gone has staged what an account may have paid for."""
+    state = owner.state_of(folder)
+    return "paid" if state == "gone" and may_be_paid(folder) else state
 
 
 def _of_beam(temp_location: str) -> list[str]:

@@ -31,7 +31,7 @@ from dpbeam.engine.beam.shard_stages import GroupByItem, RerouteExcess
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.engine.beam.trip_files import load_block
 from dpbeam.engine.program import Keys
-from dpbeam.errors import DataError, RunnerError, SettingError, naming_arguments, param
+from dpbeam.errors import DataError, RunnerError, SettingError, UnavailableError, naming_arguments, param
 from dpbeam.kernels.canonical import METADATA_KEY
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import Block, build_block, encode_dictionary, one_kind, rows_in, unpack_pairs
@@ -345,9 +345,26 @@ class SeriesNight(beam.PTransform):
             self._entered = entered.pop_all()
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Leave the night.
+
+        Raises:
+          UnavailableError: it failed because another process has taken the series over, and what it worked on away.
+        """
+        overtaken = (
+            isinstance(error, Exception) and not isinstance(error, UnavailableError) and self._is_gone()
+        )
         self._folder = None
         self._entered.close()
+        if overtaken:
+            assert self._window.store is not None
+            raise self._window.store.faster() from error
+
+    def _is_gone(self) -> bool:
+        """Whether somebody else has removed the folder of this night, as far as the store tells."""
+        with contextlib.suppress(OSError):
+            return self._folder is not None and not self._folder.store.has_key
+        return False
 
     def _state_in_parts(self, store: SeriesStore, snapshot: Snapshot) -> tuple[Sizes, Parts | None]:
         """How many parts there are to be, and what stands, in parts."""

@@ -281,6 +281,17 @@ class TestCutShort:
         assert len(shards()) == SHARDS and release().state == "committed"
         assert main(RESOLVE) == 0 and "nothing to do" in capsys.readouterr().out
 
+    @pytest.mark.parametrize("at", [1, 2, 3])
+    def test_clean_leaves_what_is_staged_to_the_retry(self, at, place, monkeypatch, capsys):
+        self.cut_short(monkeypatch, at)
+        [folder] = glob.glob("out.staging-*")
+        owner.unmark(folder)  # this process lives
+        assert main(["clean", "--output=out", f"--temp_location={place}", "--quiet"]) == 0
+        when_run(monkeypatch, lambda: pytest.fail("ran"))
+        capsys.readouterr()
+        assert main(flags()) == 0 and "a killed run left" not in capsys.readouterr().err
+        assert sorted(glob.glob("out*")) == [*sorted(shards()), "out.ledger.json"] and len(shards()) == SHARDS
+
     @pytest.mark.parametrize("at", [1, 2])
     @pytest.mark.parametrize("end", [flags("--output=out.parquet"), RESOLVE], ids=["retry", "resolve"])
     def test_one_file_is_finished_too(self, at, end, place, monkeypatch, capsys):
@@ -425,7 +436,11 @@ class TestStaged:
         )
         assert release().state == "reserved" and left() == 0.4
         owner.unmark(folder)  # this process lives
-        assert main(["clean", "--output=out", f"--temp_location={place}", "--quiet"]) == 0
+        clean = ["clean", "--output=out", f"--temp_location={place}"]
+        assert main(clean) == 0 and os.path.exists(folder)
+        [line] = [line for line in capsys.readouterr().out.splitlines() if os.path.basename(folder) in line]
+        assert "may have paid for the release" in line and "left as it is, --force removes it" in line
+        assert main([*clean, "--force", "--quiet"]) == 0
         assert main(RESOLVE) == 0
         assert release().state == "returned" and left() == 1.0
 

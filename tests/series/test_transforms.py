@@ -24,6 +24,7 @@ from dpbeam.series.state import SeriesState
 from dpbeam.series.store import SeriesStore
 from dpbeam.series.transforms import SeriesNight
 from dpbeam.series.window import SeriesWindow
+from dpbeam.storage import lease
 from tests.series.streams import arrays, random_nights, released
 from tests.support import memory_store
 
@@ -340,6 +341,23 @@ def test_who_lost_the_folder_without_knowing_removes_no_parts(monkeypatch):
     with pytest.raises(UnavailableError, match="was faster"):  # and the other way round: its parts are gone
         window.commit(replace(window.snapshot, parts=before.parts))
     same(SeriesWindow.load(place).whole(window.snapshot), expected)
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_who_lost_the_folder_without_knowing_says_so(monkeypatch, ended):
+    """A night stood still; another took over, which is under way or has ended: the first finds its own work gone."""
+    memory_store.install(monkeypatch)
+    place, [pairs, *_] = RemoteFolder("s3://bucket/series"), random_nights(3)
+    SeriesWindow.open(config(), RunKey.insecure_fixed("k"), folder=place)
+    with pytest.raises(UnavailableError, match="was faster") as raised, SeriesNight(place, night=1) as night:
+        monkeypatch.setattr(lease, "_is_free", lambda *_: True)  # a minute later
+        if ended:
+            on_engine(place, 1, pairs)
+        else:
+            SeriesWindow.load(place).store.folder.tidy()
+        with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
+            _ = pipeline | beam.Create(batches(pairs), reshuffle=False) | night
+    assert "the run has ended" in str(raised.value.__cause__)
 
 
 def test_a_part_of_other_pairs_under_the_same_name_is_refused(tmp_path):

@@ -47,6 +47,8 @@ _PRIVATE_ON_STORE = tuple(
 )
 #: Of a packing, whose shares are for each agent alone, the prices are the output that others read, in one file.
 _SHARD = re.compile(r"(out/x(?:-\d)?)(?:(?:\.not_for_publication)?-\d{5}-of-(\d{5})\.csv|\.prices\.parquet)$")
+#: Of Python: what a command works on is gone, or it is wrong itself.
+_RAW = re.compile(r"\b(FileNotFound|Attribute|Assertion|Index|Key|Name|Type|Unbound\w*)Error\b")
 _STAGED = re.compile(r"/(?:shard-\d{5}-of-\d{5}\.csv|extra-prices\.parquet)$")
 _LEDGER = "out/x.ledger.json"
 _RELEASE = ["--budget=b.db", "--dataset=logs", "--release_id=night"]
@@ -488,7 +490,8 @@ class Play:
             "--quiet",
             *flags,
         ]
-        process = self.world.run(argv, self.story.shape)
+        while (process := self.world.run(argv, self.story.shape)).code == -9:
+            pass
         self._check_end(process)
 
     def _clean_all(self) -> None:
@@ -522,8 +525,8 @@ class Play:
         errors = [line for line in lines if ": error: " in line]
         strange = [line for line in lines if not line.startswith("dpbeam ")]
         right = {0: 0, 1: 1, 2: 1}.get(process.code or 0, 0)
-        if "FileNotFoundError" in process.said:
-            raise Violation(f"somebody has removed what a command works on: {process.said}")
+        if _RAW.search(process.said):
+            raise Violation(f"no word of dpbeam's own: {process.said}")
         if process.code not in (0, 1, 2, -9) or strange or (process.code != -9 and len(errors) != right):
             raise Violation(
                 f"{' '.join(process.argv[:2])} ended with {process.code} and said:\n{process.said}"
@@ -579,7 +582,8 @@ class Play:
     def _published(self, prefix: str) -> Rows:
         """The rows of an output, which its ledger describes."""
         argv = ["verify", "--contents", "--quiet", f"{self._base}{prefix}.ledger.json"]
-        process = self.world.run(argv, self.story.shape)
+        while (process := self.world.run(argv, self.story.shape)).code == -9:
+            self._clean_all()  # a power cut brings back what was removed
         if process.code != 0:
             raise Violation(f"verify says of {prefix}: {process.said}")
         return parsed(self._shards(prefix))
