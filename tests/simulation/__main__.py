@@ -59,9 +59,12 @@ def _some(options: argparse.Namespace, number: int) -> tuple[int, list[int]]:
             print(story, *world.lines, sep="\n", flush=True)
         if wrong is not None:
             failed.append(seed)
-            story = shrunk(story)
-            wrong, world = play(story)
-            print("\n".join([str(story), *world.lines[-60:], str(wrong)]), flush=True)
+            again, its_world = play(story := shrunk(story))
+            if again is None:
+                print("once, and not again:")
+            else:
+                wrong, world = again, its_world
+            print("\n".join([str(story), *world.lines[-60:], wrong]), flush=True)
     return operations, failed
 
 

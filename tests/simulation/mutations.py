@@ -13,7 +13,7 @@ from dpbeam import disk
 from dpbeam.engine import program
 from dpbeam.engine.beam import block_stages, graph, receipts
 from dpbeam.io import output
-from dpbeam.jobs import charged, checkpoint
+from dpbeam.jobs import charged, checkpoint, leftovers
 from dpbeam.series.folder import Folder
 from dpbeam.storage import local
 from dpbeam.storage.files import PLAIN, Put
@@ -105,6 +105,10 @@ MUTATIONS: dict[str, tuple[str, list[tuple[Any, str, Any]]]] = {
     "staged and drawn again": (
         "what an earlier attempt has staged is left where it is, beside a release with other noise",
         [(charged, "staged_by", lambda account, release_id: [])],
+    ),
+    "cleaned before the retry": (
+        "clean removes a staged release that is paid for and not yet out",
+        [(leftovers, "may_be_paid", lambda staging: False)],
     ),
     "open to others": (
         "the private folder and what is staged can be read by others",
