@@ -12,6 +12,10 @@ import tempfile
 import pytest
 from hypothesis import settings
 
+from dpbeam.runners.instructions import prepare_numpy
+
+prepare_numpy()  # as commands do: else plans differ in their last digits from theirs, on some processors
+
 gc.disable()  # until all tests are collected: nearly half of the time of that goes into garbage that is none
 
 settings.register_profile("dpbeam", derandomize=True, deadline=None, database=None)
@@ -29,6 +33,8 @@ def pytest_addoption(parser) -> None:
 @pytest.hookimpl(trylast=True)  # what measures coverage has its folder by then, and needs it after the end
 def pytest_configure(config) -> None:
     """Temporary files of all tests lie in one folder: what another run left when it was killed is seen by none."""
+    # In pyproject.toml it would import numpy before `prepare_numpy`.
+    config.addinivalue_line("filterwarnings", "error::numpy.exceptions.ComplexWarning")
     if not hasattr(config, "workerinput"):
         config.temporary = tempfile.tempdir = tempfile.mkdtemp(prefix="dpbeam-tests-")
         os.chmod(tempfile.tempdir, 0o711)  # PostgreSQL has a user of its own
