@@ -56,7 +56,6 @@ class StoreContract:
             for size in (10, _LARGE):
                 path = files.join(folder, f"{number}-{size}")
                 give_up(files, path, bytes(size))
-                gc.collect()
                 assert not files.exists(path), f"{give_up.__name__}: half a file appears"
                 assert path not in files.list_prefix(files.join(folder, ""))
 
@@ -178,6 +177,7 @@ def _lose(files: Files, path: str, data: bytes) -> None:
     assert file is not None
     file.write(data)
     file = None
+    gc.collect()
 
 
 @contextlib.contextmanager

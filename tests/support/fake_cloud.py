@@ -19,6 +19,13 @@ from xml.sax.saxutils import escape
 BUCKET = "bucket"
 
 
+class Server(http.server.ThreadingHTTPServer):
+    """One that many may ask at once: who finds its queue full waits a second before they try again."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+
 @dataclass
 class Cloud:
     """Attributes:
@@ -61,10 +68,9 @@ class Cloud:
 
             do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = do
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = Server(("127.0.0.1", 0), Handler)
         self.address = f"127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.002,), daemon=True).start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
