@@ -30,13 +30,28 @@ def pytest_addoption(parser) -> None:
     )
 
 
+def _memory() -> str | None:
+    """A folder in memory, if there is room: on a disk small tests wait half of their time for flushes and removals."""
+    try:
+        about = os.statvfs("/dev/shm")
+    except OSError:
+        return None
+    room = about.f_bavail * about.f_frsize > 4 << 30 and os.access("/dev/shm", os.W_OK | os.X_OK)
+    return "/dev/shm" if room and not about.f_flag & os.ST_NOEXEC else None
+
+
 @pytest.hookimpl(trylast=True)  # what measures coverage has its folder by then, and needs it after the end
 def pytest_configure(config) -> None:
-    """Temporary files of all tests lie in one folder: what another run left when it was killed is seen by none."""
+    """Temporary files of all tests lie in one folder: what another run left when it was killed is seen by none.
+
+    Those on engines take gigabytes, on a disk.
+    """
     # In pyproject.toml it would import numpy before `prepare_numpy`.
     config.addinivalue_line("filterwarnings", "error::numpy.exceptions.ComplexWarning")
     if not hasattr(config, "workerinput"):
-        config.temporary = tempfile.tempdir = tempfile.mkdtemp(prefix="dpbeam-tests-")
+        chosen = config.getoption("--engines") or "TMPDIR" in os.environ
+        config.temporary = tempfile.mkdtemp(prefix="dpbeam-tests-", dir=None if chosen else _memory())
+        tempfile.tempdir = config.temporary
         os.chmod(tempfile.tempdir, 0o711)  # PostgreSQL has a user of its own
         os.environ["TMPDIR"] = tempfile.tempdir
 
@@ -112,6 +127,22 @@ def pytest_collection_modifyitems(config, items) -> None:
     items[:] = [item for item in items if (item.get_closest_marker("engines") is not None) == wanted]
     several = hasattr(config, "workerinput")
     items.sort(key=_place if wanted else lambda item: (item.get_closest_marker("slow") is None) == several)
+
+
+@pytest.fixture
+def beams_runner():
+    """A test that asks for it runs pipelines on Beam's in-process runner, as they are."""
+
+
+@pytest.fixture
+def quick_pipelines(request, monkeypatch):
+    """Pipelines run on the simulator's runner: a third of the CPU of Beam's."""
+    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+
+    from tests.support import quick_runner
+
+    if "beams_runner" not in request.fixturenames:
+        monkeypatch.setattr(FnApiRunner, "run_pipeline", lambda _, pipeline, __: quick_runner.run(pipeline))
 
 
 def pytest_collection_finish(session) -> None:

@@ -4,25 +4,16 @@ import os
 
 import pyarrow.parquet as pq
 import pytest
-from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
-from tests.support import quick_runner
 from tests.support.instances import popular_table
 from tests.support.plans import PLANS
 
 
-@pytest.fixture
-def beams_runner():
-    """A test that asks for it runs commands on Beam's in-process runner, as they are."""
-
-
 @pytest.fixture(autouse=True)
-def quick_commands(request, monkeypatch):
-    """Commands calibrate each plan once, and run pipelines on the simulator's runner: a third of the CPU of Beam's."""
+def quick_commands(quick_pipelines, monkeypatch):
+    """Commands calibrate each plan once, and run pipelines on the simulator's runner."""
     for family, plan in PLANS.items():
         monkeypatch.setattr(family, "plan", plan)
-    if "beams_runner" not in request.fixturenames:
-        monkeypatch.setattr(FnApiRunner, "run_pipeline", lambda _, pipeline, __: quick_runner.run(pipeline))
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ def check_series(step: dict) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("command", "sample"), [("overwrite", 12), ("checkpoint", 3)])
+@pytest.mark.parametrize(("command", "sample"), [("overwrite", 8), ("checkpoint", 2)])
 def test_some_cuts_of_a_release(command, sample, tmp_path):
     for step in steps_of(tmp_path, command, sample):
         check_release(step)
@@ -45,7 +45,7 @@ def test_some_cuts_of_a_release(command, sample, tmp_path):
 @pytest.mark.parametrize(
     ("command", "sample"),
     [
-        pytest.param("first", 8, marks=pytest.mark.slow),
+        pytest.param("first", 4, marks=pytest.mark.slow),
         *(pytest.param(command, 4, marks=pytest.mark.engines) for command in ("open", "erase", "close")),
     ],
 )

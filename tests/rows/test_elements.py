@@ -28,6 +28,7 @@ from dpbeam.rows.lists import ListedItems
 from dpbeam.rows.released import ReleasedFields
 from tests.support.pipelines import kept, outcome
 
+pytestmark = pytest.mark.usefixtures("quick_pipelines")
 PAIRS = [(f"u{u}", f"i{n}") for n, holders in enumerate((60, 45, 30, 2)) for u in range(holders)]
 BUDGET = {"epsilon": 4.0, "delta": 1e-3, "insecure_test_key": "doors"}
 LISTED = ["i0", "i2", "nobody's"]
@@ -140,6 +141,7 @@ def test_every_kind_of_release_takes_fields_of_rows(wanted, tmp_path):
     assert by_kind(tmp_path, ELEMENTS["nested rows"]) == wanted
 
 
+@pytest.mark.usefixtures("beams_runner")
 @pytest.mark.parametrize("name", ELEMENTS)
 def test_every_kind_of_element_gives_the_same_pairs(name):
     pairs, released = pairs_of(ELEMENTS[name])

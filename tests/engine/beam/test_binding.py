@@ -41,6 +41,7 @@ from tests.support.markets import batch_of
 from tests.support.pipelines import unchecked
 from tests.support.running import key
 
+pytestmark = pytest.mark.usefixtures("quick_pipelines")
 CONFIG = SelectionConfig(epsilon=1.0, delta=1e-3, method="basic", max_items_per_user=4, noisy_weights=True)
 REFUSED = "the noise of this run belongs to other data or settings"
 MANY = [(f"u{n}", item) for n in range(400) for item in ("a", "b", f"c{n % 3}")]

@@ -18,6 +18,7 @@ from dpbeam.kernels.pairs import Block
 from tests.support.pipelines import kept, outcome, unchecked
 from tests.support.running import key
 
+pytestmark = pytest.mark.usefixtures("quick_pipelines")
 TRIPS = 9
 
 

@@ -20,6 +20,7 @@ from dpbeam.kernels.shards import shard_slices
 from dpbeam.randomness import RunKey
 from tests.engine.beam.test_stages import KEY, batches_of, options, plan_of, sample_pairs
 
+pytestmark = pytest.mark.usefixtures("quick_pipelines")
 BLOCKS, GROUP, CAP = 12, 5, 16
 EMPTY = 99  # a block to which nobody belongs
 

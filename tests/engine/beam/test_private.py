@@ -10,6 +10,7 @@ from dpbeam.cli import main
 from dpbeam.engine.beam.store import RunFolder
 from tests.support.commands import select_flags, small_pairs
 
+pytestmark = pytest.mark.usefixtures("quick_pipelines")
 PRIVATE = {"folder": 0o700, "file": 0o600}
 
 

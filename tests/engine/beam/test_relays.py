@@ -28,6 +28,7 @@ SIZES = {"num_blocks": 11, "num_shards": 7}
 RELAYS = Relays(7, 3, 3)
 
 
+@pytest.mark.usefixtures("quick_pipelines")
 @pytest.mark.parametrize("name", [*several_trips(), *PROGRAMS])
 def test_relays_change_nothing_that_is_released(name, tmp_path, monkeypatch):
     program, written = chained(name), set()

@@ -63,6 +63,7 @@ def drawn(monkeypatch):
     return keys
 
 
+@pytest.mark.usefixtures("quick_pipelines")
 class TestExecutions:
     def test_nothing_is_made_before_the_first_stage_and_nothing_stays(self, tmp_path, drawn):
         pipeline = pipeline_in(tmp_path, select(num_blocks=2, num_shards=3))
@@ -113,7 +114,7 @@ class TestExecutions:
         script = tmp_path / "job.py"
         script.write_text(
             "import apache_beam as beam, tests.engine.beam.test_run_folder as t\n"
-            f"t.pipeline_in({str(tmp_path / 'temp')!r}, t.select(num_shards=2), '--direct_num_workers=2',"
+            f"t.pipeline_in({str(tmp_path / 'temp')!r}, t.select(num_shards=2), '--direct_num_workers=1',"
             " '--direct_running_mode=multi_processing').run().wait_until_finish()\n"
         )
         (tmp_path / "temp").mkdir()
@@ -216,6 +217,7 @@ def test_the_metrics_tell_the_trips_and_nothing_of_the_data(elements, tmp_path):
     assert not counted["distributions"] and not counted["gauges"]
 
 
+@pytest.mark.usefixtures("quick_pipelines")
 class TestLosses:
     @pytest.mark.parametrize("kind", [RESULT, SHARDS, FIRST])
     def test_nothing_leaves_where_something_is_lost(self, kind, tmp_path, monkeypatch):

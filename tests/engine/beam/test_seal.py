@@ -24,6 +24,7 @@ from dpbeam.jobs import running
 from dpbeam.jobs.beam_flags import SECRET_VARIABLES
 from dpbeam.randomness import RunKey
 
+pytestmark = pytest.mark.usefixtures("quick_pipelines")
 KEY = "0123456789abcdef" * 4
 #: How names of files begin that every attempt gives anew.
 OF_AN_ATTEMPT = (FILE_PREFIX, "receipts-")
