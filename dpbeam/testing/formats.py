@@ -35,13 +35,13 @@ Value = str | int | bytes | None
 Pair = tuple[Value, Value]
 User = Sequence[Value] | None
 
-_PAIRS: list[Pair] = [(f"u{n % 60}", f"i{n * n % 41}") for n in range(300)]
-_USERS: list[User] = [[f"w{n % 7}", f"x{n}"] for n in range(300)]
+_PAIRS: list[Pair] = [(f"u{n % 60}", f"i{n * n % 41}") for n in range(150)]
+_USERS: list[User] = [[f"w{n % 7}", f"x{n}"] for n in range(150)]
 _ITEMS = [sorted(map(str, items or ())) for items in _USERS]
 _SORTED = sorted(_ITEMS)
 _FEW: list[Pair] = [(f"u{n}", f"i{n}") for n in range(12)]
 _BAD = 4  # the place of a bad row among them
-_SPLITS = (None, 3000, 17)  # bytes of a range
+_SPLITS = (None, 900, 17)  # bytes of a range
 _NOT_UTF_8 = b"\xff\xfe\xff"
 _PACK: dict[str, Callable[[bytes], bytes]] = {
     "gz": gzip.compress,

@@ -25,8 +25,8 @@ class KilledError(BaseException):
 @pytest.fixture
 def store(tmp_path, monkeypatch, own_temp):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(lease, "SECONDS", 0.05)
-    monkeypatch.setattr(lease, "_LOOK", 0.01)
+    monkeypatch.setattr(lease, "SECONDS", 0.02)
+    monkeypatch.setattr(lease, "_LOOK", 0.005)
     for night in (1, 2):
         write_night(f"n{night}.csv", night)
     return memory_store.install(monkeypatch)

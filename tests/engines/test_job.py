@@ -3,7 +3,6 @@
 import http.server
 import json
 import threading
-import time
 from typing import ClassVar
 
 import apache_beam as beam
@@ -86,17 +85,19 @@ def test_a_failed_job_raises_the_engines_message():
 
 
 class Silent(PipelineResult):
-    """A job whose server answers nothing about its state, but which ends."""
+    """A job whose server answers nothing about its state, but which ends, after some questions."""
 
     def __init__(self, end):
         super().__init__(PipelineState.RUNNING)
-        self._end = end
+        self._end, self._asked = end, []  # of its copies too
 
     @property
     def state(self):
+        self._asked.append("state")
         raise ConnectionError("gone")
 
     def wait_until_finish(self, duration=None):
+        wait_until(lambda: len(self._asked) > 12, 60, "the questions")
         self._end()
         return PipelineState.DONE
 
@@ -126,10 +127,10 @@ def master():
     server.server_close()
 
 
-def watched(monkeypatch, flags, end=lambda: time.sleep(1.0)):
+def watched(monkeypatch, flags, end=lambda: None):
     """What is told of a job that tells no state and is done after `end`, and the steps that are followed."""
     monkeypatch.setattr(beam.Pipeline, "run", lambda self: Silent(end))
-    monkeypatch.setattr(job, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(job, "POLL_SECONDS", 0.01)
     lines, steps = [], []
     run_and_wait(beam.Pipeline(), flags, lines.append, steps.append)
     return lines, steps

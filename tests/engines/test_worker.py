@@ -137,8 +137,9 @@ def test_it_ends_with_the_process_that_started_it(tmp_path):
     """The worker waits for a service that never answers; its parent is killed and cannot clean up."""
     program = (
         "import subprocess, sys, time\n"
-        "child = subprocess.Popen([sys.executable, '-m', 'dpbeam.runners', '--id=w', "
-        "'--provision_endpoint=127.0.0.1:9'])\n"
+        "work = 'from dpbeam.runners import worker; worker.POLL_SECONDS = 0.02; "
+        'worker.main(["--id=w", "--provision_endpoint=127.0.0.1:9"])\'\n'
+        "child = subprocess.Popen([sys.executable, '-c', work])\n"
         "print(child.pid, flush=True)\n"
         "time.sleep(600)\n"
     )
@@ -165,14 +166,14 @@ def test_it_ends_when_the_engine_closes_its_control_service(tmp_path):
         service.bind(("127.0.0.1", 0))
         service.listen(64)
         program = (
-            "import sys, time\nfrom dpbeam.runners import worker\nworker.POLL_SECONDS = 0.1\n"
+            "import sys, time\nfrom dpbeam.runners import worker\nworker.POLL_SECONDS = 0.02\n"
             "watch = worker.Watch(sys.argv[1])\nwatch.control = sys.argv[2]\nwatch.start()\n"
             "print('busy', flush=True)\ntime.sleep(600)\n"
         )
         argv = [sys.executable, "-c", program, str(folder), f"127.0.0.1:{service.getsockname()[1]}"]
         busy = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
         assert busy.stdout.readline() == "busy\n"
-        time.sleep(2 * 0.1 * worker.GONE_SIGNS)
+        time.sleep(2 * 0.02 * worker.GONE_SIGNS)
         assert busy.poll() is None, "it must live while the service listens"
     try:
         assert busy.wait(60) == 1

@@ -28,6 +28,8 @@ DATA = {
     "value": [1.0, 0.5],
     "beds": [1.0, 1.0],
 }
+#: Of packing, which takes a hundred rounds otherwise.
+SHORT = {"start_rounds": 2, "max_rounds": 4}
 MARKET = dpbeam.Market((dpbeam.Resource("beds", 1e9),), 10)
 SECRET = "private value"
 HOSTILE = [
@@ -71,7 +73,7 @@ CALLS = {
     "top_k": (dpbeam.top_k, None, {"data": DATA, "k": 1, **BUDGET}),
     "hitting_set": (dpbeam.hitting_set, None, {"data": DATA, "k": 1, **BUDGET}),
     "count": (dpbeam.count, None, {"data": DATA, "domain": ["x"], **BUDGET}),
-    "pack": (dpbeam.pack, None, {"data": DATA, "supplies": {"beds": 1e9}, **BUDGET}),
+    "pack": (dpbeam.pack, None, {"data": DATA, "supplies": {"beds": 1e9}, **SHORT, **BUDGET}),
     "Series": (dpbeam.Series, None, {"nights": 2, **BUDGET}),
     "SelectionConfig": (selected, dpbeam.SelectionConfig, BUDGET),
     "TopKConfig": (ranked, dpbeam.TopKConfig, {"k": 1, **BUDGET}),
@@ -98,8 +100,10 @@ def parameters(name: str) -> list[str]:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def calibrated_once():
+def calibrated_once(tmp_path_factory):
+    """Plans; and the folder in which calls that take a wrong name make theirs is one for all."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("calls"))
         for family, plan in PLANS.items():
             patch.setattr(family, "plan", plan)
         for module, name in ((selection, "make_plan"), (topk, "plan_topk"), (hitting, "plan_hitting_set")):
@@ -108,8 +112,7 @@ def calibrated_once():
 
 
 @pytest.mark.parametrize(("name", "argument"), [(name, one) for name in CALLS for one in parameters(name)])
-def test_a_wrong_argument_is_one_line(name, argument, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_wrong_argument_is_one_line(name, argument):
     call, _, good = CALLS[name]
     for value in HOSTILE:
         with warnings.catch_warnings():

@@ -20,5 +20,5 @@ def wait_until(condition: Callable[[], object], seconds: float, what: str):
         value = condition()
         if value:
             return value
-        time.sleep(0.05)
+        time.sleep(0.01)
     pytest.fail(f"{what}: not within {seconds} s")
