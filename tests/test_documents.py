@@ -37,7 +37,8 @@ def splits(form: Format) -> bool:
 
 
 def default(name: str) -> SelectionPlan:
-    return make_plan(SelectionConfig(1.0, 1e-5, name))
+    """Of few items a user, on whose number neither rounds nor trips depend."""
+    return make_plan(SelectionConfig(1.0, 1e-5, name, max_items_per_user=10))
 
 
 def test_the_guide_lists_the_methods():

@@ -85,9 +85,9 @@ def test_every_round_is_replayed_and_the_planted_fault_refuted(monkeypatch, caps
 
 
 def plans():
-    """Name of a variant -> its plan."""
+    """Name of a variant -> a plan with as many rounds."""
     return {
-        name: make_plan(SelectionConfig(1.0, 1e-5, method, **settings))
+        name: make_plan(SelectionConfig(1.0, 1e-5, method, max_items_per_user=10, **settings))
         for method, selector in selectors().items()
         for name, settings in selector.variants.items()
     }
