@@ -145,6 +145,15 @@ def quick_pipelines(request, monkeypatch):
         monkeypatch.setattr(FnApiRunner, "run_pipeline", lambda _, pipeline, __: quick_runner.run(pipeline))
 
 
+@pytest.fixture
+def quick_commands(quick_pipelines, monkeypatch):
+    """Commands calibrate each plan once, too."""
+    from tests.support.plans import PLANS
+
+    for family, plan in PLANS.items():
+        monkeypatch.setattr(family, "plan", plan)
+
+
 def pytest_collection_finish(session) -> None:
     """Modules and tests stay to the end: no collection of garbage has to look through them, and few are made."""
     # On engines workers run Beam as it is.

@@ -253,9 +253,11 @@ def test_a_caller_catches_an_error_by_what_is_wrong(kind, call, tmp_path, monkey
 def test_each_error_of_input_is_raised_as_one_of_its_kinds():
     for source in Path(".").glob("*dpbeam*/**/*.py"), Path("lab").glob("dpbeam_lab/**/*.py"):
         for path in source:
-            for node in ast.walk(ast.parse(path.read_text())):
+            text = path.read_text()
+            for node in ast.walk(ast.parse(text if "InputError(" in text else "")):
                 if isinstance(node, ast.Call):
-                    assert ast.unparse(node.func).rpartition(".")[2] != "InputError", f"{path}:{node.lineno}"
+                    called = getattr(node.func, "attr", getattr(node.func, "id", None))
+                    assert called != "InputError", f"{path}:{node.lineno}"
 
 
 @pytest.mark.parametrize("kind", [InputError, *KINDS, OverLimitError])

@@ -6,14 +6,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support.instances import popular_table
-from tests.support.plans import PLANS
 
 
 @pytest.fixture(autouse=True)
-def quick_commands(quick_pipelines, monkeypatch):
-    """Commands calibrate each plan once, and run pipelines on the simulator's runner."""
-    for family, plan in PLANS.items():
-        monkeypatch.setattr(family, "plan", plan)
+def quick(quick_commands):
+    """All commands but those of `beams_runner`."""
 
 
 @pytest.fixture

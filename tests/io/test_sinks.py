@@ -252,6 +252,7 @@ def contents(folder):
     return {name: (folder / name).read_bytes() for name in sorted(os.listdir(folder))}
 
 
+@pytest.mark.usefixtures("beams_runner")
 def test_write_on_beam(tmp_path):
     for folder, size in (("a", 100), ("b", 7)):
         (tmp_path / folder).mkdir()

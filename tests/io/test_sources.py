@@ -280,6 +280,7 @@ def test_counts_on_request(tmp_path):
         assert_that(totals, equal_to([("bad_rows", 1), ("empty_items", 2), ("null_rows", 1)]), label="counts")
 
 
+@pytest.mark.usefixtures("beams_runner")
 def test_exact_counts_are_no_metrics(tmp_path):
     """Counts of rows are exact functions of private data: none reaches the job's metrics unasked."""
     (tmp_path / "a.csv").write_text("user,item\nu,i\nx\n")

@@ -255,6 +255,7 @@ def test_a_killed_command_goes_on(pairs, tmp_path, capsys):
     assert os.listdir(kept) == []
 
 
+@pytest.mark.usefixtures("beams_runner")
 def test_a_large_local_job_is_a_chain_that_releases_the_same(pairs, tmp_path, monkeypatch, capsys):
     """From PAIRS_FOR_JOBS on: a job for the blocks and one for each pass, which say what they do as one would."""
 

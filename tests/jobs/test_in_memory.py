@@ -54,6 +54,7 @@ def select(pairs, tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.usefixtures("beams_runner")
 @pytest.mark.parametrize("method", ["mad2r", "gsu"])
 def test_no_message_is_written_and_the_same_is_released(method, select):
     by_method = f"--method={method}"
@@ -63,6 +64,7 @@ def test_no_message_is_written_and_the_same_is_released(method, select):
     assert again == released and files
 
 
+@pytest.mark.usefixtures("beams_runner")
 @pytest.mark.parametrize(
     "flags", [["--direct_runner_bundle_repeat=1"], ["--direct_running_mode=multi_threading"]]
 )

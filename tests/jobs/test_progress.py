@@ -203,6 +203,7 @@ class TestClusterSteps:
         assert stages == ["round 1 of 2, sums and noise"]
 
 
+@pytest.mark.usefixtures("beams_runner")
 def test_the_input_that_was_read_counts_as_share(tmp_path, monkeypatch):
     """Over the whole of a run in this process: from nothing read to all of it, and one input's share is its own."""
     from dpbeam.cli import main
