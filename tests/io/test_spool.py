@@ -1,10 +1,9 @@
 """Stdin and pipes: copied to a private folder, read as files are, and removed."""
 
+import atexit
 import gzip
 import os
 import stat
-import subprocess
-import sys
 import tempfile
 import threading
 
@@ -18,7 +17,9 @@ from dpbeam.io.files import match_files
 from dpbeam.io.sources import preflight
 from dpbeam.io.spec import InputSpec
 from dpbeam.io.spool import Spool
+from tests.support.commands import standard_input
 from tests.support.input import read
+from tests.support.kill_at import in_child
 
 CSV = b"user,item\nu,i\nv,j\n"
 
@@ -179,13 +180,20 @@ def test_a_full_disk(stdin, tmp_path, monkeypatch):
 
 
 def test_copies_go_when_the_process_ends(tmp_path):
-    code = (
-        "import sys; from dpbeam.io.spool import Spool; "
-        f"print(Spool({str(tmp_path)!r}).replace(['-'], 'csv')[0]); sys.exit(3)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], input=CSV, capture_output=True)
-    assert done.returncode == 3 and str(tmp_path).encode() in done.stdout, done.stderr
-    assert os.listdir(tmp_path) == []
+    given, temp = tmp_path / "given", tmp_path / "temp"
+    given.write_bytes(CSV)
+    temp.mkdir()
+
+    def work() -> int:
+        atexit._clear()  # what this process has registered
+        with standard_input(given):
+            Spool(str(temp)).replace(["-"], "csv")
+        made = len(os.listdir(temp))
+        atexit._run_exitfuncs()
+        return made
+
+    assert in_child(work) == 1
+    assert os.listdir(temp) == []
 
 
 def test_nothing_is_made_without_pipes(tmp_path):

@@ -21,9 +21,11 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+
 from dpbeam.cli import main
 from dpbeam.storage import processes
-from tests.support import kill_at, series_nights
+from tests.support import kill_at, quick_runner, series_nights
 from tests.support.disk import Disk, Image, Moment, put
 from tests.support.kill_at import from_child, in_child
 
@@ -133,7 +135,9 @@ def prepare(name: str) -> list[str]:
     rows = [f"u{(7 * n + item) % 600},i{item}" for item in range(25) for n in range(8 * item)]
     pathlib.Path("pairs.csv").write_text("\n".join(["u,i", *rows]) + "\n")
     os.mkdir("c")
-    if name != "checkpoint":
+    if name == "checkpoint":
+        FnApiRunner.run_pipeline = lambda _, pipeline, __: quick_runner.run(pipeline)  # type: ignore[method-assign]
+    else:
         kill_at.stand_in()
     argv = COMMANDS[name]
     limit = ["--epsilon=0.5", "--delta=1e-6", "--quiet"]  # one release fits, and no other
