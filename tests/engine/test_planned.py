@@ -50,7 +50,11 @@ _CHECKED_IN = (
 )
 _BUDGET = (1.0, 1e-6)
 _MADE: dict[str, Callable[[], Any]] = {
-    **{name: functools.partial(make_plan, SelectionConfig(*_BUDGET, name)) for name in selectors()},
+    # Of few items a user: more take seconds of bits, and no other noise or event.
+    **{
+        name: functools.partial(make_plan, SelectionConfig(*_BUDGET, name, max_items_per_user=10))
+        for name in selectors()
+    },
     "counted": lambda: make_plan(SelectionConfig(*_BUDGET, noisy_counts=True)),
     "laplace, counted": lambda: make_plan(SelectionConfig(*_BUDGET, "laplace", noisy_counts=True)),
     "floor": lambda: make_plan(SelectionConfig(*_BUDGET, min_users=5)),
