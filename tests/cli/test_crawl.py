@@ -26,7 +26,7 @@ def items(prefix: Path) -> list[str]:
 
 def test_pages_release_what_the_same_lines_of_text_do(tmp_path):
     """From a list of paths: pages and records, where each page is one, and domains that hold ten each."""
-    lines = gzip.decompress(SAMPLE.read_bytes()).decode().splitlines()[:1_000]
+    lines = gzip.decompress(SAMPLE.read_bytes()).decode().splitlines()[:2_000]
     ten = [" ".join(lines[at : at + 10]) for at in range(0, len(lines), 10)]
     (tmp_path / "lines.txt").write_text("\n".join(ten))
     named = [(f"https://p{at % 10}.site{at // 10}.example/{at}", line) for at, line in enumerate(lines)]
