@@ -223,6 +223,7 @@ class TestDeadJobs:
         assert released(charged(tmp_path))
         assert entries(store) == ["reserve", "takeover", "publish", "commit"]
 
+    @pytest.mark.usefixtures("beams_runner")
     @pytest.mark.parametrize(
         ("step", "sizes"), [("write", {"num_shards": 2}), ("commit", {}), ("remove_run", {"num_shards": 2})]
     )

@@ -199,6 +199,7 @@ def test_a_run_of_its_own_needs_no_folder(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.usefixtures("beams_runner")
 @pytest.mark.parametrize(
     "elements,message",
     [

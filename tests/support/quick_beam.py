@@ -20,6 +20,7 @@ from apache_beam.internal import cloudpickle_pickler
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.worker import statecache, statesampler
 from apache_beam.transforms import core, userstate
+from apache_beam.typehints import decorators
 
 
 def _remember(
@@ -85,6 +86,10 @@ def remember() -> None:
         userstate.get_dofn_specs, lambda fn: fn._fn if isinstance(fn, core.CallableWrapperDoFn) else type(fn)
     )
     PipelineOptions.view_as = _remember_views(PipelineOptions.view_as)
+    PipelineOptions._visible_option_list = lambda options: sorted(vars(options._visible_options))
+    decorators.get_signature = _remember(decorators.get_signature)
+    # Which lines gave a step its types, for which Beam walks the stack: no test reads that.
+    decorators.IOTypeHints._make_origin = classmethod(lambda cls, bases, tb=True, msg=(): [])
     # How heavy a side input is, which its cache asks: Beam looks through the names of all modules for that.
     statecache.get_deep_size = sys.getsizeof
     # Small graphs take no table of 900 kB for each of their functions.

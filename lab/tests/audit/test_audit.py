@@ -31,7 +31,7 @@ def test_selector_keeps_its_claim(name):
 
     The numbers of every plan are recomputed in tests/selection/test_plan.py.
     """
-    plan = plan_of(**VARIANTS[name])
+    plan = plan_of(**VARIANTS[name], max_items_per_user=4)
     result = audit(plan, trials=1_000, alpha=ALPHA)
     assert result.passed, markdown([(name, result)])
     assert {f.case for f in result.findings} == {c.name for c in worst_cases(plan)}
