@@ -1,5 +1,7 @@
 """Every variant of every method does what a selector must do (`dpbeam.testing.SelectorContract`)."""
 
+import functools
+
 import pytest
 
 from dpbeam.selection.plan import make_plan
@@ -8,13 +10,18 @@ from dpbeam.testing import SelectorContract, checks
 from tests.support.variants import VARIANTS, case_of, config
 
 
+@functools.cache
+def plan_of(name, max_items):
+    return make_plan(config(name, max_items=max_items))
+
+
 class Variant(SelectorContract):
     def __init__(self, name):
         self.name, self.method, self.settings = name, VARIANTS[name]["method"], VARIANTS[name]
         self.epsilon = case_of(name).epsilon
 
     def plan(self, max_items=None):
-        return make_plan(config(self.name, max_items=max_items or self.max_items))
+        return plan_of(self.name, max_items or self.max_items)
 
 
 OF_METHODS = (

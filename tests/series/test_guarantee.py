@@ -80,7 +80,7 @@ SAVED = {"saved_norm": 2.5, "rise": 2.0}
 )
 def test_novel_items_come_out_with_probability_delta_t(name, rule):
     stream, settings = NOVEL[name]
-    plan, copies = novel_plan(**{**rule, **settings}), 4000
+    plan, copies = novel_plan(**{**rule, **settings}), 3000
     rate, claim = novel_rate(faulty.Honest(), plan, stream, copies), plan.calibration.delta_threshold
     assert rate <= claim + bound(claim, copies)
     if not rule and name in (ALL_NIGHTS, ERASED, AT_ONCE):
@@ -98,12 +98,12 @@ def test_novel_items_come_out_with_probability_delta_t(name, rule):
 )
 def test_faults_that_let_novel_items_out_are_refuted(fault, name):
     stream, settings = NOVEL[name]
-    plan, copies = novel_plan(**settings), 6000
+    plan, copies = novel_plan(**settings), 4000
     rate = novel_rate(fault(), plan, stream, copies)
     assert rate - bound(rate, copies) > plan.config.delta  # not of the lemma alone: of the whole claim
 
 
-def excess(build, plan, without, added, event, copies=4000):
+def excess(build, plan, without, added, event, copies=2000):
     """Largest P(event) - e^eps Q(event) - delta over both directions, less its error at `DEVIATIONS`."""
     worlds = [without, [(pairs + more, erased) for (pairs, erased), more in zip(without, added)]]
     rates = []
@@ -166,7 +166,7 @@ def test_energy_that_comes_back_is_refuted(fault, others, erased):
     """Others hold item 0 from the first night on; v brings it too, and may be erased after each night and come back."""
     without = [([(u, 0) for u in range(1, 1 + others)], erased), *[([], erased)] * 3]
     added = [[(0, 0)]] * NIGHTS
-    copies, event = 8000, lambda night: night > 0
+    copies, event = 6000, lambda night: night > 0
     assert excess(faulty.Honest(), saving_plan(), without, added, event, copies) <= 0
     assert excess(fault(), saving_plan(), without, added, event, copies) > 0
 

@@ -145,9 +145,9 @@ ERASED = {"stays": (), "erased once": (2,), "erased each night": (1, 2, 3)}
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("erased", ERASED)
 def test_only_the_newcomer_shows(rule, erased):
-    seen = [differences(seed, rule=rule, erased=ERASED[erased]) for seed in range(8)]
+    seen = [differences(seed, rule=rule, erased=ERASED[erased]) for seed in range(5)]
     seen = [one for one in seen if one is not None]
-    assert len(seen) >= 5  # the proof is put to the test
+    assert len(seen) >= 4  # the proof is put to the test
     norms, sums = zip(*seen)
     if rule == "saved":  # all that is allowed is used, unless ranks run out
         assert (max(sums) > 0.99 and max(norms) > 1.9) if erased == "stays" else max(sums) > 0.5
@@ -178,7 +178,7 @@ def test_planted_faults_are_seen(build, kind, rule, erased):
             return True
         return False
 
-    assert any(map(is_seen, range(8)))
+    assert any(map(is_seen, range(5)))
 
 
 def test_what_a_late_item_of_others_was_does_not_depend_on_who_held_it_first():
