@@ -14,7 +14,7 @@ from dpbeam.selectors.registry import selectors
 @pytest.mark.parametrize("method", selectors())
 def test_each_curve_crosses_where_the_table_says(method):
     """The table searches for the least number of users with a probability, the curve walks the numbers of users."""
-    plan = make_plan(SelectionConfig(1.0, 1e-5, method))
+    plan = make_plan(SelectionConfig(1.0, 1e-5, method, max_items_per_user=10))
     report = plan_report(plan, [1, 10])
     (limit, (users, most)), *rows = curves(plan, report).items()
     assert limit == "limit of any algorithm" and most[0] == pytest.approx(1e-5)

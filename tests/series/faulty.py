@@ -192,8 +192,8 @@ class CapByPresentDegree(Honest):
         gsu = calibrate_gsu(
             config.epsilon,
             config.delta,
-            c.fractions,
-            schedule.spending,
+            tuple(c.fractions),
+            tuple(schedule.spending),
             config.delta_share,
             config.max_items_per_user,
             config.cap,

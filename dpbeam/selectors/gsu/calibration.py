@@ -14,6 +14,7 @@ rounding here and in the state of the mechanism. Safe side: thresholds up, caps 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -216,11 +217,12 @@ def _thresholds_that_admit_c0(
         m, step = m * (1 - step), min(0.5, 2 * step)  # rounding was larger than the margin
 
 
+@functools.lru_cache(maxsize=64, typed=True)
 def calibrate_gsu(
     epsilon: float,
     delta: float,
-    fractions: Sequence[float],
-    spending: Sequence[float],
+    fractions: tuple[float, ...],
+    spending: tuple[float, ...],
     delta_gauss_share: float,
     max_items: int,
     c0: float,
