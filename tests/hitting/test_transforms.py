@@ -54,6 +54,7 @@ def test_beam_equals_in_process(way, tmp_path, tools):
     assert on_beam(tmp_path, config(), **WAYS[way]) == ranked(expected)
 
 
+@pytest.mark.usefixtures("beams_runner")
 def test_a_public_domain_on_beam(tmp_path):
     names = ["item 2", "item 0", "nobody"]
     (ranking,) = on_beam(tmp_path, config(5, public=True), domain=names, **WAYS["trips"])

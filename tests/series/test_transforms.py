@@ -61,6 +61,7 @@ def same(state, other):
         assert np.array_equal(np.asarray(values), np.asarray(other.to_columns()[name])), name
 
 
+@pytest.mark.usefixtures("beams_runner")
 def test_nights_on_an_engine_and_in_a_process_are_the_same(tmp_path):
     nights = random_nights(3)
     nights[1] = []

@@ -99,6 +99,7 @@ def test_every_mechanism_equals_the_reference(mechanism, noisy_counts, num_shard
     assert in_process(settings, num_shards=num_shards) == [expected]
 
 
+@pytest.mark.usefixtures("beams_runner")
 def test_beam_equals_the_reference(tmp_path):
     settings = config(noisy_counts=True)
     assert rank_tuples(tmp_path, settings, num_shards=7) == [reference(plan_topk(settings), PAIRS)]
