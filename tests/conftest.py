@@ -5,6 +5,7 @@ Tests marked `engines` need Java, Maven, Go and minutes: they run alone, with `-
 
 import gc
 import os
+import pathlib
 import shutil
 import sys
 import tempfile
@@ -145,11 +146,19 @@ def quick_pipelines(request, monkeypatch):
         monkeypatch.setattr(FnApiRunner, "run_pipeline", lambda _, pipeline, __: quick_runner.run(pipeline))
 
 
-@pytest.fixture
-def quick_commands(quick_pipelines, monkeypatch):
-    """Commands calibrate each plan once, too."""
+#: Folders whose commands and pipelines prove what does not lie in Beam's runner.
+QUICK = {"cli", "counts", "families", "hitting", "in_memory", "io", "jobs", "selection", "series", "topk"}
+
+
+@pytest.fixture(autouse=True)
+def quick(request, monkeypatch):
+    """In these folders plans are calibrated once, too."""
+    folder = request.path.relative_to(pathlib.Path(__file__).parent).parts[0]
+    if folder not in QUICK or request.config.getoption("--engines"):
+        return
     from tests.support.plans import PLANS
 
+    request.getfixturevalue("quick_pipelines")
     for family, plan in PLANS.items():
         monkeypatch.setattr(family, "plan", plan)
 

@@ -8,11 +8,6 @@ import pytest
 from tests.support.instances import popular_table
 
 
-@pytest.fixture(autouse=True)
-def quick(quick_commands):
-    """All commands but those of `beams_runner`."""
-
-
 @pytest.fixture
 def own_temp(tmp_path, monkeypatch):
     """Run folders go below the test's own folder, so that leftovers are seen."""

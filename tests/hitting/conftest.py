@@ -10,7 +10,6 @@ from dpbeam.engine.program import Keys
 from dpbeam.hitting.cover import Cover, peel
 from dpbeam.kernels.csr import Csr
 from dpbeam.randomness import RunKey
-from tests.cli.conftest import beams_runner, quick_commands  # noqa: F401
 from tests.support.instances import batches, csr
 
 

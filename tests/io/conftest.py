@@ -8,11 +8,6 @@ import pytest
 from tests.support.input import read as _read
 
 
-@pytest.fixture(autouse=True)
-def quick(quick_commands):
-    """All commands but those of `beams_runner`."""
-
-
 @pytest.fixture
 def read():
     return _read

@@ -19,11 +19,6 @@ ACCOUNT = ["--budget=b.db", "--dataset=logs", "--release_id=night"]
 RESOLVE = ["budget", "resolve", *ACCOUNT]
 
 
-@pytest.fixture(autouse=True)
-def quick(quick_commands):
-    """All commands but those of `beams_runner`."""
-
-
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """A folder with pairs and an account of epsilon 1; the pipeline only writes shards of random lines."""

@@ -9,7 +9,6 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from dpbeam.randomness import RunKey
-from tests.cli.conftest import beams_runner, quick_commands  # noqa: F401
 
 
 class Rejected(Exception):
