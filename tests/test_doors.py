@@ -164,7 +164,7 @@ def nights_of_command(kind: Kind, folder: Path) -> Outcome:
     assert main(["series", "open", *series, f"--output={folder}/out", *flags(kind, folder)]) == 0
     columns = [f"--{argument}_column={column}" for argument, column in kind.columns]
     assert main(["series", "run", *series, "--night=1", f"--input={folder}/in.parquet", *columns]) == 0
-    return files(folder / "out"), Ledger.from_json(next(folder.glob("out*.ledger.json")).read_text())
+    return files(folder / "out"), Ledger.from_json((folder / "out.ledger.json").read_text())
 
 
 def nights_in_memory(kind: Kind, folder: Path) -> Outcome:

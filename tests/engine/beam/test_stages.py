@@ -114,12 +114,10 @@ def in_process(plan, users, items, num_blocks=3, num_shards=2):
 
 
 @pytest.mark.parametrize("name", FIRST.values())
-def test_beam_releases_what_the_in_process_run_releases(name, tmp_path, request, monkeypatch):
+def test_beam_releases_what_the_in_process_run_releases(name, tmp_path, monkeypatch):
     """Where all messages go through files, too: all shuffles carry references alone."""
     if name in ("mad2r", "gsu8", "vote"):
         monkeypatch.setattr(messages, "INLINE_BYTES", 0)
-    elif name != "basic":
-        request.getfixturevalue("quick_pipelines")
     users, items = sample_pairs()
     plan = plan_of(name)
     expected = in_process(plan, users, items)
