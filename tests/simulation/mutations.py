@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,6 +13,7 @@ from dpbeam.engine import program
 from dpbeam.engine.beam import block_stages, graph, receipts
 from dpbeam.io import output
 from dpbeam.jobs import charged, checkpoint, leftovers
+from dpbeam.jobs.options import Options
 from dpbeam.series.folder import Folder
 from dpbeam.storage import local
 from dpbeam.storage.files import PLAIN, Put
@@ -75,9 +75,8 @@ def _overwritten(folder: Any, name: str, data: bytes) -> None:
         file.write(data)
 
 
-def _any_columns(command: str, options: Any, prefix: str) -> str:
-    flags = {name: value for name, value in options.identifying.items() if not name.endswith("_column")}
-    return hashlib.sha256(repr([command, prefix, sorted(flags.items())]).encode()).hexdigest()
+def _but_columns(options: Options) -> dict[str, Any]:
+    return {name: value for name, value in _identifying(options).items() if not name.endswith("_column")}
 
 
 #: Name -> (what is wrong, what is put in place of what).
@@ -97,8 +96,7 @@ MUTATIONS: dict[str, tuple[str, list[tuple[Any, str, Any]]]] = {
     "resumed under other columns": (
         "what was begun goes on with other columns of users and items",
         [
-            (charged, "settings_digest", _any_columns),
-            (checkpoint, "settings_digest", _any_columns),
+            (Options, "identifying", property(_but_columns)),
             (checkpoint.RunIdentity, "of", classmethod(lambda cls, *run: _of(cls, *run[:3], "", run[4]))),
         ],
     ),
@@ -172,6 +170,7 @@ def _any_identity(kept: Any) -> Any:
     return identity and Any_(identity.settings, identity.files)
 
 
+_identifying: Callable[[Options], dict[str, Any]] = Options.identifying.fget
 _kept: Callable[[Any], Any] = checkpoint.RunIdentity.kept
 _of: Callable[..., Any] = checkpoint.RunIdentity.of.__func__
 
