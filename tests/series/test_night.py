@@ -21,7 +21,9 @@ CUT = {"preset": None, "schedule": UNEVEN, "max_items_per_user": 5}
 SAVED = {**CUT, "saved_norm": 2.5, "rise": 2.0, "cap": 0.8}
 
 
-@pytest.mark.parametrize(("seed", "settings"), [(0, {}), (1, CUT), (2, CUT), (0, SAVED), (1, SAVED)])
+@pytest.mark.parametrize(
+    ("seed", "settings"), [(0, {}), (1, {"preset": "early"}), (2, CUT), (0, SAVED), (1, SAVED)]
+)
 def test_nights_equal_the_reference(seed, settings):
     plan, keys = plan_of(**settings), keys_of(seed)
     nights = random_nights(seed)
