@@ -6,6 +6,7 @@ seconds at most and changes nothing. Rows are data; the command line prints them
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import re
@@ -17,6 +18,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import IO
 
 import apache_beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
@@ -401,7 +403,7 @@ def _local_write(what: str, path: Path) -> Row:
             return Row(what, "refuse", f"{folder} is a file, not a folder", f"correct {path.flag}")
         folder = os.path.dirname(folder)
     try:
-        with tempfile.TemporaryFile(dir=folder) as probe:
+        with _without_name(folder) as probe:
             probe.write(b"\0" * 4096)
             probe.flush()
             os.fsync(probe.fileno())
@@ -413,3 +415,15 @@ def _local_write(what: str, path: Path) -> Row:
             f"correct {path.flag} or make room and permission",
         )
     return Row(what, "ok", f"{folder} can be written")
+
+
+def _without_name(folder: str) -> IO[bytes]:
+    """A new file of which a killed process leaves nothing, where the filesystem has such files; elsewhere it has a name
+    for a moment. Raises OSError.
+    """
+    try:
+        return open(folder, "w+b", opener=lambda at, _: os.open(at, os.O_TMPFILE | os.O_RDWR, 0o600))
+    except (OSError, AttributeError) as error:  # without O_TMPFILE: macOS; what else tempfile takes for that
+        if isinstance(error, OSError) and error.errno not in (errno.EOPNOTSUPP, errno.EISDIR):
+            raise
+    return tempfile.TemporaryFile(dir=folder)

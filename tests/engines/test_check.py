@@ -1,8 +1,10 @@
 """The preflight: each thing that a job lacks is one row with its fix."""
 
+import errno
 import os
 import socket
 import stat
+import tempfile
 
 import pytest
 
@@ -238,14 +240,26 @@ def test_paths(tmp_path):
     assert rows([], nowhere)["--output nosuchscheme://bucket/x"].level == "refuse"
 
 
-def test_a_disk_that_cannot_be_written(tmp_path, monkeypatch):
-    def full(**_):
-        raise OSError(28, "No space left on device")
+@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="needs files without a name")
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EOPNOTSUPP, errno.EISDIR])
+def test_a_disk_that_cannot_be_written(tmp_path, monkeypatch, number):
+    """Where it is full no other way is tried, where its files must have names one of a name is."""
+    path = tmp_path / "x"
 
-    monkeypatch.setattr(check.tempfile, "TemporaryFile", full)
-    row = rows([], Path("--output", str(tmp_path / "x"), "output"))[f"--output {tmp_path / 'x'}"]
-    assert row.level == "refuse"
-    assert "No space left on device" in row.finding
+    def fails(at, flags, *mode, opened=os.open, **how):
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(number, os.strerror(number))
+        return opened(at, flags, *mode, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", fails)
+        patch.setattr(tempfile, "_O_TMPFILE_WORKS", False, raising=False)
+        row = rows([], Path("--output", str(path), "output"))[f"--output {path}"]
+    if number in (errno.EOPNOTSUPP, errno.EISDIR):
+        assert row.level == "ok"
+    else:
+        assert row.level == "refuse" and os.strerror(number) in row.finding
+    assert os.listdir(tmp_path) == []
 
 
 def test_the_preflight_writes_nothing(tmp_path):
