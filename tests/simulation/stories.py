@@ -39,8 +39,8 @@ Columns = dict[str, list[Any]]
 #: What is released: rows with the names of their columns.
 Rows = frozenset[tuple[tuple[str, str | float], ...]]
 _BUDGET = {"epsilon": 8.0, "delta": 1e-4}
-#: What of a file nobody else may read: parts of the names of users, and of items that are one user's alone.
-_PRIVATE = (b"user-", b"rare-")
+#: What of a file nobody else may read: how the names of users begin, and of items that are one user's alone.
+_USER, _OWN = b"user-", b"rare-"
 #: A store has no files of one owner alone: the shares are told by their name.
 _PRIVATE_ON_STORE = tuple(
     f"s3://bucket/{start}" for start in ("private/", "kept/", "out/x.not_for_publication-")
@@ -270,7 +270,7 @@ class Oracle:
             if before.get(path) == stamp:
                 continue
             data = read()
-            if any(name in data for name in _PRIVATE) and not self._given(path, data):
+            if _USER in data or (_OWN in data and not self._given(path, data)):
                 raise Violation(f"{path} can be read by others, and holds private names")
             if path.endswith(".ledger.json"):
                 self._check_whole(path)
