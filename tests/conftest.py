@@ -140,10 +140,10 @@ def quick_pipelines(request, monkeypatch):
     """Pipelines run on the simulator's runner: a third of the CPU of Beam's."""
     from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
-    from tests.support import quick_runner
+    from tests.support.quick_runner import QuickRunner
 
     if "beams_runner" not in request.fixturenames:
-        monkeypatch.setattr(FnApiRunner, "run_pipeline", lambda _, pipeline, __: quick_runner.run(pipeline))
+        monkeypatch.setattr(FnApiRunner, "run_pipeline", QuickRunner.run_pipeline)
 
 
 #: Folders whose commands and pipelines prove what does not lie in Beam's runner.

@@ -44,7 +44,7 @@ def main(options: CleanOptions) -> int:
     for name, path in (("temp_location", options.temp_location), ("output", output)):
         if path is not None and (missing := missing_filesystem(path)):
             raise SetupError(f"--{name}: cannot look up '{path}': {missing}")
-    removable = {"gone", "elsewhere", "unknown", "paid"} if options.force else {"gone"}
+    removable = _WORDS.keys() - {"alive"} if options.force else {"gone"}
     failed = removed = 0
     for folder, state in leftovers(options.temp_location or tempfile.gettempdir(), output):
         line = f"{folder}: {_WORDS[state]}"

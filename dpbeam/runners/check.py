@@ -421,9 +421,10 @@ def _without_name(folder: str) -> IO[bytes]:
     """A new file of which a killed process leaves nothing, where the filesystem has such files; elsewhere it has a name
     for a moment. Raises OSError.
     """
-    try:
-        return open(folder, "w+b", opener=lambda at, _: os.open(at, os.O_TMPFILE | os.O_RDWR, 0o600))
-    except (OSError, AttributeError) as error:  # without O_TMPFILE: macOS; what else tempfile takes for that
-        if isinstance(error, OSError) and error.errno not in (errno.EOPNOTSUPP, errno.EISDIR):
-            raise
+    if hasattr(os, "O_TMPFILE"):
+        try:
+            return open(folder, "w+b", opener=lambda at, _: os.open(at, os.O_TMPFILE | os.O_RDWR, 0o600))
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR):
+                raise
     return tempfile.TemporaryFile(dir=folder)

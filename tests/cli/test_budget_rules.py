@@ -1,5 +1,6 @@
 """One rule for epsilon and delta, at every door."""
 
+import functools
 import warnings
 
 import pytest
@@ -23,6 +24,8 @@ COMMANDS = {
     "pack": ["--agents=x.csv", "--supplies=s.yaml", "--output=y"],
     "plan": [],
 }
+#: In few rounds: it takes a hundred otherwise.
+pack = functools.partial(dpbeam.pack, supplies={"r": 1e9}, start_rounds=2, max_rounds=2)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -41,7 +44,7 @@ def test_in_memory(epsilon, delta, message):
         lambda: dpbeam.select(data, **budget),
         lambda: dpbeam.top_k(data, k=1, **budget),
         lambda: dpbeam.hitting_set(data, k=1, **budget),
-        lambda: dpbeam.pack(data, supplies={"r": 1e9}, max_rounds=2, start_rounds=2, **budget),
+        lambda: pack(data, **budget),
     ):
         with pytest.raises(InputError, match=f"^{message}"):
             run()
@@ -55,7 +58,7 @@ def test_a_large_epsilon_is_said(epsilon, capsys):
         lambda: dpbeam.select(data, **budget),
         lambda: dpbeam.top_k(data, k=1, **budget),
         lambda: dpbeam.hitting_set(data, k=1, **budget),
-        lambda: dpbeam.pack(data, supplies={"r": 1e9}, max_rounds=2, start_rounds=2, **budget),
+        lambda: pack(data, **budget),
     ):
         assert sum("protects nobody" in line for line in warned(run)) == (epsilon > 10)
 
@@ -77,14 +80,10 @@ def test_functions_say_that_a_delta_is_large(delta, times):
         lambda: dpbeam.hitting_set(data, k=1, **budget),
         lambda: dpbeam.count(data, domain=["x"], **budget),
         lambda: dpbeam.Series(nights=2, **budget),
-        lambda: dpbeam.pack(
-            data, supplies={"r": 1e9}, max_rounds=2, start_rounds=2, num_agents=11_000, **budget
-        ),
+        lambda: pack(data, num_agents=11_000, **budget),
     ):
         assert sum(line.startswith("delta=0.00011 is ") for line in warned(run)) == times
-    assert (
-        warned(lambda: dpbeam.pack(data, supplies={"r": 1e9}, max_rounds=2, start_rounds=2, **budget)) == []
-    )
+    assert warned(lambda: pack(data, **budget)) == []
 
 
 def test_functions_say_that_a_d0_is_far_from_the_default():

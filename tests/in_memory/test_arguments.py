@@ -18,7 +18,7 @@ from dpbeam.packing.family import PackingConfig
 from dpbeam.selection import transforms as selection
 from dpbeam.selectors.registry import DEFAULT_METHOD, find
 from dpbeam.topk import transforms as topk
-from tests.support.plans import PLANS, remembered
+from tests.support.plans import remembered
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-5}
 DATA = {
@@ -101,11 +101,9 @@ def parameters(name: str) -> list[str]:
 
 @pytest.fixture(autouse=True, scope="module")
 def calibrated_once(tmp_path_factory):
-    """Plans; and the folder in which calls that take a wrong name make theirs is one for all."""
+    """Plans of transforms; and the folder in which calls that take a wrong name make theirs is one for all."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("calls"))
-        for family, plan in PLANS.items():
-            patch.setattr(family, "plan", plan)
         for module, name in ((selection, "make_plan"), (topk, "plan_topk"), (hitting, "plan_hitting_set")):
             patch.setattr(module, name, remembered(getattr(module, name)))
         yield

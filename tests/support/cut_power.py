@@ -25,9 +25,10 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from dpbeam.cli import main
 from dpbeam.storage import processes
-from tests.support import kill_at, quick_runner, series_nights
+from tests.support import kill_at, series_nights
 from tests.support.disk import Disk, Image, Moment, put
 from tests.support.kill_at import from_child, in_child
+from tests.support.quick_runner import QuickRunner
 
 _CHANGES = ("open", "os.chmod", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.truncate")
 
@@ -136,7 +137,7 @@ def prepare(name: str) -> list[str]:
     pathlib.Path("pairs.csv").write_text("\n".join(["u,i", *rows]) + "\n")
     os.mkdir("c")
     if name == "checkpoint":
-        FnApiRunner.run_pipeline = lambda _, pipeline, __: quick_runner.run(pipeline)  # type: ignore[method-assign]
+        FnApiRunner.run_pipeline = QuickRunner.run_pipeline  # type: ignore[method-assign]
     else:
         kill_at.stand_in()
     argv = COMMANDS[name]

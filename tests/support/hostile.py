@@ -11,9 +11,9 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
-from apache_beam.runners.runner import PipelineResult, PipelineRunner
+from apache_beam.runners.runner import PipelineResult
 
-from tests.support import quick_runner
+from tests.support.quick_runner import QuickRunner
 
 FLAGS = ("--runner=tests.support.hostile.HostileRunner", "--untested_runner")
 
@@ -97,7 +97,7 @@ class Steps(PipelineVisitor):
         return [node for node in self.all if not self._consumed & set(node.outputs.values())]
 
 
-class HostileRunner(PipelineRunner):
+class HostileRunner(QuickRunner):
     """Loses what `loss` says."""
 
     def run_pipeline(self, pipeline: beam.Pipeline, options: Any) -> PipelineResult:
@@ -107,4 +107,4 @@ class HostileRunner(PipelineRunner):
             if node.full_label == loss.step:
                 node.transform.fn = _Losing(node.transform.fn, loss.of)
         loss.leaves += [node.full_label for node in steps.leaves]
-        return quick_runner.run(pipeline)
+        return super().run_pipeline(pipeline, options)

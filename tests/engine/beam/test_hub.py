@@ -33,6 +33,7 @@ from tests.support.instances import batches, random_pairs
 from tests.support.pipelines import kept, outcome, unchecked
 from tests.support.running import key
 
+pytestmark = pytest.mark.usefixtures("quick_pipelines")
 ROOT = Path(__file__).resolve().parents[3]
 KEY = "hub"
 PAIRS = random_pairs(3, users=150)
@@ -109,6 +110,7 @@ def on_beam(program, pairs, folder, *, one_step=False, threads=1, relays=None, *
         return rows(outcome(lambda p: kept(blocks_of(p, run.store, program, pairs, **sizes) | rounds)))
 
 
+@pytest.mark.usefixtures("beams_runner")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_beam_decides_what_the_in_process_run_decides(name, tmp_path):
     program, sizes = PROGRAMS[name], {"num_blocks": 4, "num_shards": 3}
@@ -118,7 +120,6 @@ def test_beam_decides_what_the_in_process_run_decides(name, tmp_path):
     assert on_beam(program, PAIRS, str(tmp_path), one_step=True, **sizes) == expected
 
 
-@pytest.mark.usefixtures("quick_pipelines")
 @pytest.mark.parametrize("name", [*PROGRAMS, *several_trips()])
 def test_threads_of_one_step_do_not_matter(name, tmp_path, monkeypatch):
     """More blocks and shards than threads, of which one may come first every time: they are so small."""
@@ -168,7 +169,6 @@ def test_the_cover_is_greedy_and_does_not_depend_on_blocks():
     assert compared >= 3
 
 
-@pytest.mark.usefixtures("quick_pipelines")
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("one_step", [False, True])
 def test_the_hub_decides_where_there_is_nobody(name, one_step, tmp_path):
@@ -191,7 +191,6 @@ class HowMany(GreedyCover):
         return pa.record_batch([pa.array([len(state["picked"])])], ["item"])
 
 
-@pytest.mark.usefixtures("quick_pipelines")
 @pytest.mark.parametrize("one_step", [False, True])
 def test_the_hub_speaks_where_there_is_nobody(one_step, tmp_path):
     program = HowMany(3, 1e-3)
@@ -221,7 +220,6 @@ IN_PROCESS = "in one process"
 WAYS = {IN_PROCESS: {}, "one step": {"one_step": True}, "three shards": {"num_shards": 3}}
 
 
-@pytest.mark.usefixtures("quick_pipelines")
 @pytest.mark.parametrize("way", WAYS)
 class TestBlocksThatMeet:
     """Whatever way a program is run: it gives the same, or is refused before anything runs."""
@@ -334,7 +332,6 @@ def jobs(
     return count
 
 
-@pytest.mark.usefixtures("quick_pipelines")
 @pytest.mark.parametrize(
     "name, trips_per_job", [*zip(PROGRAMS, (1, 32)), *((name, 3) for name in several_trips())]
 )
@@ -356,7 +353,6 @@ def test_a_chain_of_jobs_gives_the_same_result(name, trips_per_job, tmp_path, mo
     assert set(bound) == places | {f"hub-trip-{trip}" for trip in met} | {"program", "sizes"}
 
 
-@pytest.mark.usefixtures("quick_pipelines")
 @pytest.mark.parametrize("name, fail_in", [("gsu", 2), ("blocks and hub", 1)])
 def test_a_failed_run_goes_on_from_its_last_checkpoint(name, fail_in, tmp_path):
     program, out = chained(name), str(tmp_path / "out")
@@ -374,6 +370,7 @@ def test_a_failed_run_goes_on_from_its_last_checkpoint(name, fail_in, tmp_path):
     assert glob.glob(str(tmp_path / "dpbeam-run-*")) == []
 
 
+@pytest.mark.usefixtures("beams_runner")
 @pytest.mark.parametrize("name", ["dp-sips", *PROGRAMS])  # dp-sips samples anew: it asks who the items are
 def test_between_jobs_the_folder_loses_what_no_later_one_reads(name, tmp_path, monkeypatch):
     """A job for the blocks and one for each trip, every bundle run twice: the same result from a swept folder."""
@@ -396,7 +393,6 @@ def test_between_jobs_the_folder_loses_what_no_later_one_reads(name, tmp_path, m
         assert all(int(name.rpartition("-")[2]) in (trip, trip - 1) for name in written if "shard" in name)
 
 
-@pytest.mark.usefixtures("quick_pipelines")
 def test_every_job_of_a_swept_chain_may_fail_once(tmp_path, monkeypatch):
     """What the sweeps have left is enough for any job to be done anew."""
     program, out, failed = chained("mad2r"), str(tmp_path / "out"), []
@@ -420,7 +416,6 @@ def test_every_job_of_a_swept_chain_may_fail_once(tmp_path, monkeypatch):
     assert eval(Path(out).read_text()) == in_process(program, PAIRS)
 
 
-@pytest.mark.usefixtures("quick_pipelines")
 def test_a_checkpoint_of_other_settings_is_refused(tmp_path):
     out = str(tmp_path / "out")
     with RunFolder(str(tmp_path), key(KEY)) as folder:
