@@ -140,8 +140,10 @@ def quick_pipelines(request, monkeypatch):
     """Pipelines run on the simulator's runner: a third of the CPU of Beam's."""
     from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
+    from tests.support import quick_beam
     from tests.support.quick_runner import QuickRunner
 
+    quick_beam.remember()
     if "beams_runner" not in request.fixturenames:
         monkeypatch.setattr(FnApiRunner, "run_pipeline", QuickRunner.run_pipeline)
 

@@ -7,7 +7,9 @@ options. Nothing here imports Beam or numpy, so that a wrong flag is refused at 
 from __future__ import annotations
 
 import argparse
+import functools
 import re
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -60,13 +62,6 @@ class _Help(argparse.Action):
         parser.exit()
 
 
-class _HelpFormatter(argparse.HelpFormatter):
-    """With room for the longest of our flags beside its help."""
-
-    def __init__(self, prog: str):
-        super().__init__(prog, max_help_position=30)
-
-
 class FlagParser(argparse.ArgumentParser, Generic[OptionsT]):
     """An argument parser that raises InputError, reads --config, and returns what was said as `Options`.
 
@@ -77,11 +72,15 @@ class FlagParser(argparse.ArgumentParser, Generic[OptionsT]):
     """
 
     def __init__(self, command: str, description: str, options: type[OptionsT], *, beam: bool = True):
+        # argparse makes one for each flag: each would ask how wide the terminal is.
+        formatter = functools.partial(
+            argparse.HelpFormatter, max_help_position=30, width=shutil.get_terminal_size().columns - 2
+        )
         super().__init__(
             prog=f"dpbeam {command}",
             description=description,
             usage="%(prog)s [flags]",
-            formatter_class=_HelpFormatter,
+            formatter_class=formatter,
             add_help=False,
             allow_abbrev=False,
             argument_default=argparse.SUPPRESS,
@@ -176,11 +175,13 @@ class FlagParser(argparse.ArgumentParser, Generic[OptionsT]):
                 own = own or self.add_argument_group(group.title)
                 own._add_action(action)
 
-    def parse(self, argv: Sequence[str], *, files: FlagParser | None = None) -> tuple[OptionsT, list[str]]:
+    def parse(
+        self, argv: Sequence[str], *, files: Callable[[], FlagParser] | None = None
+    ) -> tuple[OptionsT, list[str]]:
         """What the command line and --config say, and the arguments for Beam.
 
         Args:
-          files: the parser of the config files, where they may hold more than the command line.
+          files: makes the parser of the config files, where they may hold more than the command line.
 
         Raises:
           InputError: an unknown, misspelt or malformed flag, or a bad config file.
@@ -189,8 +190,9 @@ class FlagParser(argparse.ArgumentParser, Generic[OptionsT]):
         said: dict[str, Any] = {}
         beam: BeamFlags = {}
         configs = of_line.pop("config", [])
+        of_files = files() if configs and files else self
         for path in configs:
-            of_file, beam_of_file = (files or self)._from_file(path)
+            of_file, beam_of_file = of_files._from_file(path)
             said = merged(said, of_file)
             beam |= beam_of_file
         said = merged(said, of_line)

@@ -79,7 +79,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    options, _ = make_parser().parse(argv, files=_job_parser())
+    options, _ = make_parser().parse(argv, files=_job_parser)
     options.require("epsilon", "delta")
     family = _family(options)
     command = planned()[family]
@@ -90,7 +90,7 @@ def _run(argv: Sequence[str]) -> int:
         options.plot.check(overwrite=options.overwrite)
         format = format_of(options.plot, "--plot")
     with within_arithmetic(options):
-        plan, report = command.plan_shown(command.make_parser().kind(options.said))
+        plan, report = command.plan_shown(command.options(options.said))
     warn_of_budget(options, plan.config.doubts(), command.users(plan))
     if options.plot is not None:
         options.plot.write(command.draw_plan(plan, report, format), overwrite=options.overwrite)
