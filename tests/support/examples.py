@@ -177,8 +177,9 @@ class Workspace:
             (programs / name).chmod(0o755)
         (folder / ".venv" / ".installed-budget").touch()
         (folder / "tmp").mkdir()
+        # Scripts install into the folder's own .venv, whatever DPBEAM_VENV says of that of the tests.
         self.environment = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if name != "DPBEAM_VENV"},
             "PATH": f"{programs}:{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
             "TMPDIR": str(folder / "tmp"),
