@@ -31,6 +31,7 @@ from dpbeam.accounting.events import (
 )
 from dpbeam.accounting.gaussian import check_delta, check_positive, gaussian_sigma
 from dpbeam.selectors.gsu.calibration import (
+    EXACT_STEPS,
     ROUND_UP,
     SLACK,
     checked_fractions,
@@ -185,7 +186,8 @@ def _fit(
     step = 1e-12
     while True:
         thresholds = _thresholds(good, shares, c0, G, deviations)
-        caps = largest_weights(thresholds, G, deviations, good * growth, c0, largest)
+        # To the last digit, by which an open window knows its plan again.
+        caps = largest_weights(thresholds, G, deviations, good * growth, c0, largest, EXACT_STEPS)
         caps = np.minimum.accumulate(caps)
         if math.fsum(crossing_bound(thresholds, G, deviations, caps).tolist()) <= target:
             return thresholds, caps

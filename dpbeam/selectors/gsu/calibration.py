@@ -30,7 +30,8 @@ from dpbeam.selectors.gsu.presets import check_round_count
 
 SLACK = 1 - 1e-9
 ROUND_UP = 1e-13
-CAP_STEPS = 60  # halvings of an interval of length below 1
+#: Halvings of an interval of length below 1: 1e-12 is nothing beside SLACK; and down to the last digit.
+CAP_STEPS, EXACT_STEPS = 40, 60
 CAPS_AT_ONCE = 1 << 14
 
 
@@ -162,16 +163,18 @@ def largest_weights(
     allowed: np.ndarray,
     c0: float,
     largest: float = 1.0,
+    steps: int = CAP_STEPS,
 ) -> np.ndarray:
     """The largest weights c <= largest with P_cross(c) <= allowed, rounded down: arguments of `crossing_bound`, and
 
     Args:
       allowed: (n,) probabilities, not growing, all of which c0 fits.
+      steps: halvings of the interval from c0 to `largest`, by whose last length a weight may be too small.
     """
     weights = np.empty_like(allowed)
     for start in range(0, len(allowed), CAPS_AT_ONCE):
         part = slice(start, start + CAPS_AT_ONCE)
-        weights[part] = _bisected(thresholds, G, deviations, allowed[part], c0, largest)
+        weights[part] = _bisected(thresholds, G, deviations, allowed[part], c0, largest, steps)
     return weights
 
 
@@ -182,10 +185,11 @@ def _bisected(
     allowed: np.ndarray,
     c0: float,
     largest: float,
+    steps: int,
 ) -> np.ndarray:
     good, bad = np.full(len(allowed), c0), np.full(len(allowed), largest)
     whole = crossing_bound(thresholds, G, deviations, largest) <= allowed
-    for _ in range(CAP_STEPS):
+    for _ in range(steps):
         middle = (good + bad) / 2
         if ((middle == good) | (middle == bad)).all():
             break
